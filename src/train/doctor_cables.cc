@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/printable.h"
+#include "trireme/base/upper_median.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/probe.h"
@@ -103,7 +104,7 @@ std::vector<Finding> compare_uplinks(const Fabric& fabric, const std::vector<int
   for (const Way& way : ways) {
     const double rate = way.cable->bytes_per_second;
     if (rate <= 0.0 || level(way) <= 0) continue;
-    const double usually = usual(rates.at(level(way)));
+    const double usually = upper_median(rates.at(level(way)));
     if (rate >= kSlowShare * usually) continue;
     if (findings.size() == kMostCables) {
       ++more;
@@ -160,7 +161,7 @@ std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const
     NodeFindings& node = nodes[found->second];
     node.cable_bytes_per_second =
         std::max(node.cable_bytes_per_second, way.cable->bytes_per_second);
-    compare(node, *way.cable, name_of_vertex(fabric, way.high), usual(rates.at(way.high)));
+    compare(node, *way.cable, name_of_vertex(fabric, way.high), upper_median(rates.at(way.high)));
   }
   if (hosts.empty()) return {};
   return compare_uplinks(fabric, {hosts.begin(), hosts.end()});
