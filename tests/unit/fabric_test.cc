@@ -206,6 +206,31 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text.replace(at, what.size(), by);
 }
 
+// A router and the aggregation node of a switch, as both ends of their cables tell them.
+TEST(Ibnetdiscover, RoutersAndAggregationNodesAreNoHosts) {
+  std::string text =
+      replaced(kDump, "[3]\t\"S-000000000000aa03\"[3]",
+               "[4]\t\"H-000000000000ee00\"[1](ee01) \t\t# \"Mellanox Technologies "
+               "Aggregation Node\" lid 9 4xHDR\n"
+               "[5]\t\"R-000000000000ff00\"[1](ff01) \t\t# \"router1\" lid 10 4xHDR\n"
+               "[3]\t\"S-000000000000aa03\"[3]");
+  // The router follows an adapter, whose ports its own are not.
+  text +=
+      "\nrtguid=0xff00\n"
+      "Rt\t2 \"R-000000000000ff00\"\t\t# \"router1\"\n"
+      "[1](ff01) \t\"S-000000000000aa01\"[5]\t\t# lid 10 lmc 0 \"leaf1\" lid 2 4xHDR\n"
+      "[2](ff02) \t\"S-000000000000aa03\"[9]\t\t# lid 11 lmc 0 \"spine1\" lid 3 4xHDR\n"
+      "\ncaguid=0xee00\n"
+      "Ca\t1 \"H-000000000000ee00\"\t\t# \"Mellanox Technologies Aggregation Node\"\n"
+      "[1](ee01) \t\"S-000000000000aa01\"[4]\t\t# lid 9 lmc 0 \"leaf1\" lid 2 4xHDR\n";
+  const Fabric fabric = read_ibnetdiscover(text, "dump"), plain = read_ibnetdiscover(kDump, "dump");
+  EXPECT_EQ(fabric.remarks(), Names{});
+  EXPECT_EQ(fabric.vertices().size(), plain.vertices().size());
+  EXPECT_EQ(fabric.cables().size(), plain.cables().size());
+  EXPECT_EQ(cables(fabric), cables(plain));
+  EXPECT_EQ(levels_of(fabric)[0].vertices, 2);
+}
+
 TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
   const auto remarks = [](const std::string& what, const std::string& by) {
     return read_ibnetdiscover(replaced(kDump, what, by), "dump").remarks();
