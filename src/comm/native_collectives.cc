@@ -80,6 +80,11 @@ std::string_view name_of(NativeCall call) {
   return call == NativeCall::kBlocking ? "MPI" : "MPI, yielding";
 }
 
+bool library_can_take(Collective collective, Algorithm algorithm) {
+  if (algorithm == Algorithm::kLibrary) return collective != Collective::kExchange;
+  return is_library(algorithm) && LibraryChoice(collective, algorithm).takes_effect();
+}
+
 void run_native(const Communicator& comm, NativeCall call, Collective collective,
                 const Operands& operands) {
   const Call given = call_of(comm, collective, operands);

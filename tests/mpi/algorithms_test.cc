@@ -1,11 +1,9 @@
-// The algorithms behind the collectives: ours among each other, and MPI's own.
+// The algorithms behind the collectives; MPI's own are in library_algorithms_test.cc.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <numeric>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -13,10 +11,8 @@
 #include <sched.h>
 
 #include "trireme/comm/collective_tasks.h"
-
 #include "trireme/comm/sum_tree.h"
-#include "comm/library_task.h"
-#include "comm/mpi_communicator.h"
+
 #include "comm/mpi_transport.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
@@ -35,7 +31,7 @@ using testing::wrap;
 class AlgorithmsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (runtime().size() < 2) GTEST_SKIP() << "one rank has nothing to send";
+    if (runtime().size() < 2) GTEST_SKIP() << "a world of one rank has no traffic; see among_ranks";
   }
   // Wherever a buffer can be cut, it is.
   MpiGroup group() {
@@ -48,11 +44,13 @@ class AlgorithmsTest : public ::testing::Test {
             .segment_bytes = 3000,
             .piece_bytes = 600};
   }
-  // Calls body(group) among the first ranks, as many as there are; of nine also among 3, 5 and 7,
-  // for which there are no launches.
+  // Calls body(group) among the first ranks, as many as there are; of two also on one alone, which
+  // the program never asks algorithms for, and of nine also among 3, 5 and 7, for which there are
+  // no launches.
   template <class Body>
   void among_ranks(const Body& body) {
     std::vector<int> sizes{runtime().size()};
+    if (runtime().size() == 2) sizes = {1, 2};
     if (runtime().size() == 9) sizes = {3, 5, 7, 9};
     for (const int size : sizes) {
       MpiGroup part = group();
@@ -131,28 +129,15 @@ std::vector<T> along_tree(int ranks, std::size_t count, ReduceOp op) {
   return result;
 }
 
-// The value of MPICH's variable for all-reduces; 0 where there is none.
-int all_reduce_variable() {
-  int provided = 0, index = 0, count = 0, value = 0;
-  MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided);
-  MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
-  if (MPI_T_cvar_get_index("MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM", &index) == MPI_SUCCESS &&
-      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
-    MPI_T_cvar_read(handle, &value);
-    MPI_T_cvar_handle_free(&handle);
-  }
-  return value;
-}
-
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
 
 template <class T>
-class Reductions : public AlgorithmsTest {};
+class AllTypes : public AlgorithmsTest {};
 using Types =
     ::testing::Types<float, BFloat16, Half, double, std::int32_t, std::int64_t, std::uint8_t>;
-TYPED_TEST_SUITE(Reductions, Types);
+TYPED_TEST_SUITE(AllTypes, Types);
 
-TYPED_TEST(Reductions, EveryAllReduceAddsAlongTheTree) {
+TYPED_TEST(AllTypes, EveryAllReduceAddsAlongTheTree) {
   this->among_ranks([](const MpiGroup& group) {
     for (const std::size_t count : {0, 1, 200, 901}) {
       for (const ReduceOp op : kOps) {
@@ -172,7 +157,7 @@ TYPED_TEST(Reductions, EveryAllReduceAddsAlongTheTree) {
   });
 }
 
-TYPED_TEST(Reductions, EveryReduceScatterAddsAlongTheTree) {
+TYPED_TEST(AllTypes, EveryReduceScatterAddsAlongTheTree) {
   this->among_ranks([](const MpiGroup& group) {
     for (const std::size_t part : {0, 1, 161}) {
       const std::size_t count = part * static_cast<std::size_t>(group.size);
@@ -192,6 +177,53 @@ TYPED_TEST(Reductions, EveryReduceScatterAddsAlongTheTree) {
           EXPECT_TRUE(same_bits(input, contribution_of<TypeParam>(group.rank, count)))
               << name_of(algorithm);
         }
+      }
+    }
+  });
+}
+
+TYPED_TEST(AllTypes, EveryAllGatherIsInRankOrder) {
+  this->among_ranks([](const MpiGroup& group) {
+    for (const std::size_t part : {0, 1, 500}) {
+      std::vector<TypeParam> expected;
+      for (int rank = 0; rank < group.size; ++rank) {
+        const auto one = contribution_of<TypeParam>(rank, part);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      for (const Algorithm algorithm : algorithms_of(Collective::kAllGather)) {
+        auto own = contribution<TypeParam>(part);
+        std::vector<TypeParam> gathered(expected.size());
+        AlgorithmsTest::run(Collective::kAllGather, algorithm, group,
+                            {.input = wrap(own), .output = wrap(gathered)});
+        EXPECT_TRUE(same_bits(gathered, expected)) << name_of(algorithm);
+      }
+    }
+  });
+}
+
+TYPED_TEST(AllTypes, EveryBroadcastAndAllToAllBringsTheData) {
+  this->among_ranks([](const MpiGroup& group) {
+    for (const std::size_t part : {0, 1, 300}) {
+      const std::size_t count = part * static_cast<std::size_t>(group.size);
+      const int root = group.size - 1;
+      for (const Algorithm algorithm : algorithms_of(Collective::kBroadcast)) {
+        auto data = contribution<TypeParam>(part);
+        AlgorithmsTest::run(Collective::kBroadcast, algorithm, group,
+                            {.output = wrap(data), .root = root});
+        EXPECT_TRUE(same_bits(data, contribution_of<TypeParam>(root, part))) << name_of(algorithm);
+      }
+      std::vector<TypeParam> expected;
+      for (int from = 0; from < group.size; ++from) {
+        const auto all = contribution_of<TypeParam>(from, count);
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(part) * group.rank;
+        expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(part));
+      }
+      for (const Algorithm algorithm : algorithms_of(Collective::kAllToAll)) {
+        auto data = contribution<TypeParam>(count);
+        std::vector<TypeParam> result(count);
+        AlgorithmsTest::run(Collective::kAllToAll, algorithm, group,
+                            {.input = wrap(data), .output = wrap(result)});
+        EXPECT_TRUE(same_bits(result, expected)) << name_of(algorithm);
       }
     }
   });
@@ -228,51 +260,6 @@ TEST_F(AlgorithmsTest, HalvingSendsTwiceTheBuffer) {
     const std::size_t to_partner = plan.has_partner() ? 4 * kCount : 0;
     EXPECT_EQ(sent.bytes, in_rounds + to_partner);
     EXPECT_EQ(sent.messages, 2 * plan.rounds.size() + (plan.has_partner() ? 1 : 0));
-  });
-}
-
-TEST_F(AlgorithmsTest, EveryAllGatherIsInRankOrder) {
-  among_ranks([](const MpiGroup& group) {
-    for (const std::size_t part : {0, 1, 500}) {
-      std::vector<float> expected;
-      for (int rank = 0; rank < group.size; ++rank) {
-        const auto one = contribution_of<float>(rank, part);
-        expected.insert(expected.end(), one.begin(), one.end());
-      }
-      for (const Algorithm algorithm : algorithms_of(Collective::kAllGather)) {
-        auto own = contribution<float>(part);
-        std::vector<float> gathered(expected.size());
-        run(Collective::kAllGather, algorithm, group,
-            {.input = wrap(own), .output = wrap(gathered)});
-        EXPECT_TRUE(same_bits(gathered, expected)) << name_of(algorithm);
-      }
-    }
-  });
-}
-
-TEST_F(AlgorithmsTest, EveryBroadcastAndAllToAllBringsTheData) {
-  among_ranks([](const MpiGroup& group) {
-    for (const std::size_t part : {0, 1, 300}) {
-      const std::size_t count = part * static_cast<std::size_t>(group.size);
-      const int root = group.size - 1;
-      for (const Algorithm algorithm : algorithms_of(Collective::kBroadcast)) {
-        auto data = contribution<float>(part);
-        run(Collective::kBroadcast, algorithm, group, {.output = wrap(data), .root = root});
-        EXPECT_TRUE(same_bits(data, contribution_of<float>(root, part))) << name_of(algorithm);
-      }
-      std::vector<float> expected;
-      for (int from = 0; from < group.size; ++from) {
-        const auto all = contribution_of<float>(from, count);
-        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(part) * group.rank;
-        expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(part));
-      }
-      for (const Algorithm algorithm : algorithms_of(Collective::kAllToAll)) {
-        auto data = contribution<float>(count);
-        std::vector<float> result(count);
-        run(Collective::kAllToAll, algorithm, group, {.input = wrap(data), .output = wrap(result)});
-        EXPECT_TRUE(same_bits(result, expected)) << name_of(algorithm);
-      }
-    }
   });
 }
 
@@ -319,92 +306,6 @@ TEST_F(AlgorithmsTest, RoundedSumsTravelInTheTensorsType) {
       }
     }
   });
-}
-
-// The control variables of MPI's algorithms are set for a start alone.
-TEST_F(AlgorithmsTest, TheLibrarysAlgorithmsByName) {
-  const MpiGroup group = this->group();
-  for (const Algorithm algorithm : kAlgorithms) {
-    if (!is_library(algorithm)) continue;
-    std::vector<float> data(1000, static_cast<float>(group.rank + 1));
-    run(make_library_task(Collective::kAllReduce, algorithm,
-                          [&](MPI_Request* request) {
-                            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), 1000, MPI_FLOAT,
-                                                  MPI_SUM, group.comm, request);
-                          },
-                          {wrap(data)}));
-    EXPECT_FLOAT_EQ(data[7], static_cast<float>(group.size * (group.size + 1) / 2));
-    for (const Collective collective : kCollectives) {
-      const LibraryChoice choice(collective, algorithm);
-      const bool named = algorithm != Algorithm::kLibrary && collective != Collective::kExchange;
-      std::string version(MPI_MAX_LIBRARY_VERSION_STRING, ' ');
-      int length = 0;
-      MPI_Get_library_version(version.data(), &length);
-      if (version.find("MPICH Version:\t4.0") == std::string::npos) continue;
-      if (!named) {
-        EXPECT_FALSE(choice.takes_effect());
-      }
-      if (named && collective == Collective::kAllReduce) {
-        EXPECT_TRUE(choice.takes_effect()) << name_of(algorithm);
-        EXPECT_NE(all_reduce_variable(), 0);
-      }
-    }
-    EXPECT_EQ(all_reduce_variable(), 0) << name_of(algorithm);
-  }
-}
-
-// A communicator of its own that leaves everything to MPI's algorithms.
-TEST_F(AlgorithmsTest, TheLibrarysOwn) {
-  FlightRecorder recorder;
-  ProgressEngine engine(recorder);
-  std::vector<AlgorithmTable::Rule> rules;
-  for (const Collective collective : kCollectives) {
-    rules.push_back({collective, std::size_t{1} << 40, Algorithm::kLibrary});
-  }
-  const AlgorithmTable table(rules);
-  std::vector<int> members(static_cast<std::size_t>(runtime().size()));
-  std::iota(members.begin(), members.end(), 0);
-  const auto library =
-      make_mpi_communicator({engine, *allocator_, false}, "library", members, runtime().rank(), 77,
-                            OwnedComm::duplicate(MPI_COMM_WORLD),
-                            std::make_shared<CommunicatorPlan>(CommunicatorPlan{table}));
-  Communicator& ours = runtime().world();
-
-  const auto size = static_cast<std::size_t>(runtime().size());
-  std::vector<std::int64_t> whole(12 * size);
-  std::iota(whole.begin(), whole.end(), 100 * runtime().rank());
-  auto expected = whole;
-  auto result = whole;
-  std::vector<std::int64_t> part(12);
-  std::vector<std::int64_t> expected_part(12);
-
-  library->all_reduce(Stream(), wrap(result), ReduceOp::kMin).wait_host();
-  ours.all_reduce(Stream(), wrap(expected), ReduceOp::kMin).wait_host();
-  EXPECT_EQ(result, expected);
-  library->reduce_scatter(Stream(), wrap(whole), wrap(part), ReduceOp::kSum).wait_host();
-  ours.reduce_scatter(Stream(), wrap(whole), wrap(expected_part), ReduceOp::kSum).wait_host();
-  EXPECT_EQ(part, expected_part);
-  library->all_gather(Stream(), wrap(part), wrap(result)).wait_host();
-  ours.all_gather(Stream(), wrap(part), wrap(expected)).wait_host();
-  EXPECT_EQ(result, expected);
-  library->all_to_all(Stream(), wrap(whole), wrap(result)).wait_host();
-  ours.all_to_all(Stream(), wrap(whole), wrap(expected)).wait_host();
-  EXPECT_EQ(result, expected);
-  library->broadcast(Stream(), wrap(result), 1).wait_host();
-  ours.broadcast(Stream(), wrap(expected), 1).wait_host();
-  EXPECT_EQ(result, expected);
-
-  // MPI knows no bf16 and no fp16: ours carry them.
-  auto bf16 = contribution<BFloat16>(100);
-  auto expected_bf16 = bf16;
-  library->all_reduce(Stream(), wrap(bf16), ReduceOp::kSum).wait_host();
-  ours.all_reduce(Stream(), wrap(expected_bf16), ReduceOp::kSum).wait_host();
-  EXPECT_TRUE(same_bits(bf16, expected_bf16));
-  auto fp16 = contribution<Half>(100);
-  auto expected_fp16 = fp16;
-  library->all_reduce(Stream(), wrap(fp16), ReduceOp::kSum).wait_host();
-  ours.all_reduce(Stream(), wrap(expected_fp16), ReduceOp::kSum).wait_host();
-  EXPECT_TRUE(same_bits(fp16, expected_fp16));
 }
 
 }  // namespace

@@ -240,6 +240,28 @@ TEST(Predictor, ClosedFormsOfTiersAndChainsAgreeWithTheSimulation) {
   }
 }
 
+// How far a closed form may be from the simulation on the network below, as a share: a little more
+// than was found.
+double most_apart(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kDirect:
+    case Algorithm::kStepwise:
+    case Algorithm::kBruck:
+      return 0.06;
+    case Algorithm::kDoubling:
+    case Algorithm::kHalving:
+      return 0.16;
+    case Algorithm::kPairwise:
+    case Algorithm::kChain:
+      return 0.22;
+    case Algorithm::kBinomial:
+    case Algorithm::kTiered:
+      return 0.32;
+    default:
+      return 0.4;  // a ring
+  }
+}
+
 TEST(Predictor, SimulationAndClosedFormsAgree) {
   const DistanceRates near{.latency = 5e-7, .flow = 5e9, .host = 2e10},
       leaf{.latency = 2e-6, .flow = 1e10, .host = 1e10},
@@ -260,7 +282,7 @@ TEST(Predictor, SimulationAndClosedFormsAgree) {
           if (!form) continue;
           const Prediction run = predictor.simulate(collective, algorithm, bytes);
           EXPECT_TRUE(run.simulated);
-          EXPECT_NEAR(form->seconds / run.seconds, 1.0, 0.5)
+          EXPECT_NEAR(form->seconds / run.seconds, 1.0, most_apart(algorithm))
               << name_of(collective) << " of " << bytes << " by " << name_of(algorithm) << " among "
               << ranks;
         }

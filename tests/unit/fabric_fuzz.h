@@ -19,9 +19,10 @@ struct Reader {
 const std::vector<Reader>& readers();
 
 // Gives the text to the reader of this index and the result to what comes after it: merging,
-// levels, networks, JSON. Returns whether the reader took it. An Error is an answer; anything else
-// that is odd aborts.
-bool read(std::size_t reader, std::string_view text);
+// levels, networks, JSON. That takes more time than the readers, so without `use_all` only one
+// result of four gets there, by the size of its text. Returns whether the reader took it. An Error
+// is an answer; anything else that is odd aborts.
+bool read(std::size_t reader, std::string_view text, bool use_all);
 
 // The reader of the input with this number.
 std::size_t reader_of(std::uint64_t number);

@@ -3,7 +3,8 @@
 //     fabric_fuzz_test [INPUTS [SEED [FIRST]]]
 //
 // An input follows from the seed and its number alone. A reader must take it or refuse it with one
-// line, and need no more memory than kMostBytes.
+// line, and need no more memory than kMostBytes. With a number of inputs, what follows a reader
+// gets all that it takes, not one result of four.
 #include "fabric_fuzz.h"
 
 #include <csignal>
@@ -64,6 +65,7 @@ int main(int argc, char** argv) {
     return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
   };
   const std::uint64_t inputs = argument(1, 30'000);
+  const bool use_all = argc > 1;
   seed = argument(2, 1);
   const std::uint64_t first = argument(3, 0);
   for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGALRM})
@@ -71,7 +73,7 @@ int main(int argc, char** argv) {
   const auto& readers = fuzz::readers();
   for (const fuzz::Failed& failed : fuzz::corpus()) {
     for (std::size_t i = 0; i < readers.size(); ++i) {
-      if (readers[i].name == failed.reader) fuzz::read(i, failed.text);
+      if (readers[i].name == failed.reader) fuzz::read(i, failed.text, true);
     }
   }
   std::uint64_t taken = 0;
@@ -80,7 +82,7 @@ int main(int argc, char** argv) {
     if (number % 1024 == 0) ::alarm(kMostSeconds);
     const std::size_t reader = fuzz::reader_of(number);
     ++tried[reader];
-    taken += fuzz::read(reader, fuzz::make_text(readers[reader], seed, number)) ? 1 : 0;
+    taken += fuzz::read(reader, fuzz::make_text(readers[reader], seed, number), use_all) ? 1 : 0;
     if (most_used > kMostBytes) {
       say("an input needs too much memory");
       return 1;

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "trireme/io/whole_file.h"
 #include "trireme/report/communication_table.h"
 #include "trireme/report/fabric_record.h"
@@ -68,11 +70,18 @@ void write_network(const std::string& run) {
                                  .bytes = std::uint64_t{1024} << (i % 18),
                                  .count = 1 + i,
                                  .measured_seconds = 1e-3,
-                                 .predicted_seconds = 0.9e-3,
-                                 .link = "n1 up",
-                                 .link_seconds = 0.7e-3,
-                                 .bus_bandwidth = 9e9});
+                                 // Of each row others; those of the last one are not known.
+                                 .predicted_seconds = i < 69 ? (500 + 4 * i) * 1e-6 : 0.0,
+                                 .link = i < 69 ? fmt::format("n{} up", i % 3) : "",
+                                 .link_seconds = i < 69 ? (i + 10) * 1e-5 : 0.0,
+                                 .bus_bandwidth = i < 69 ? 1e6 * (300 + i) : 0.0});
   }
+  table.tuned.push_back({.communicator = "data",
+                         .collective = "all_reduce",
+                         .bytes = 4096,
+                         .algorithm = "halving",
+                         .planned = "doubling",
+                         .tried = {{"doubling", 2.5e-4}, {"halving", 1.25e-4}}});
   keep_longest(table, 60);
   write_whole_file(run + "/communication.json", to_json(table));
   FabricRecord record{.fabric = make_fat_tree({{4, 25e9}, {2, 0.0}}, 12.5e9),

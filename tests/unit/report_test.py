@@ -104,7 +104,7 @@ class Pages(unittest.TestCase):
         self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
         self.assertFalse(any("started again at step 0" in t for t in titles))
         self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
-        goodput, ranks, chosen, used, events = tree.iter(HTML + "table")
+        goodput, ranks, chosen, tuned, used, events = tree.iter(HTML + "table")
         rows = [[text_of(cell) for cell in row] for row in goodput.iter(HTML + "tr")]
         self.assertEqual([row[0] for row in rows], [
             "where the time went", "computation", "exposed communication", "data", "evaluation", "checkpoints",
@@ -139,9 +139,23 @@ class Pages(unittest.TestCase):
         self.assertTrue(any(re.match(r"host0: 1 cable, 100 Gbit/s each way, from assumption; [\d.]+ MB a step, [\d.]+ ms",
                                      title) for title in titles), titles)
         # The rows that took least time are left out, whatever their communicator.
-        used = list(tree.iter(HTML + "table"))[3]
-        rows = [[text_of(cell) for cell in row] for row in used.iter(HTML + "tr")][1:]
+        chosen, tuned, used = ([[text_of(cell) for cell in row] for row in table.iter(HTML + "tr")]
+                               for table in list(tree.iter(HTML + "table"))[2:5])
+        self.assertEqual(chosen, [["communicator of rank 0", "ranks", "nodes", "algorithms"],
+                                  ["data", "8", "8", "all_reduce doubling to 256 KiB, halving"],
+                                  ["<tensor>", "2", "1", "all_reduce direct"]])
+        self.assertEqual(tuned, [["communicator", "collective", "size", "takes", "took before", "tried, us"],
+                                 ["data", "all_reduce", "4.1 kB", "halving", "doubling", "doubling 250, halving 125"]])
+        self.assertEqual(used[0], ["communicator", "collective", "size", "algorithm", "times", "predicted, us",
+                                   "measured, us", "bus bandwidth, MB/s", "share of the busiest link"])
+        rows = used[1:]
         self.assertEqual(len(rows), 60)
+        # As the program that writes the pages has made them.
+        for row in rows:
+            i = int(row[4]) - 1
+            known = [str(500 + 4 * i), "1000", str(300 + i), f"{i + 10} % of n{i % 3} up"]
+            self.assertEqual(row[5:], known if i < 69 else ["", "1000", "", ""])
+        self.assertIn(["data", "all_reduce", "8.2 kB", "halving", "22", "584", "1000", "321", "31 % of n0 up"], rows)
         self.assertEqual([row[0] for row in rows].count("<tensor>"), 5)
         self.assertEqual(min(int(row[4]) for row in rows), 11)
         self.assertIn("10 rows that took less time are left out.", page)
