@@ -145,7 +145,7 @@ class Pages(unittest.TestCase):
                                   ["data", "8", "8", "all_reduce doubling to 256 KiB, halving"],
                                   ["<tensor>", "2", "1", "all_reduce direct"]])
         self.assertEqual(tuned, [["communicator", "collective", "size", "takes", "took before", "tried, us"],
-                                 ["data", "all_reduce", "4.1 kB", "halving", "doubling", "doubling 250, halving 125"]])
+                                 ["data", "all_reduce", "4.1 kB", "halving", "doubling", "doubling 250.0, halving 125.0"]])
         self.assertEqual(used[0], ["communicator", "collective", "size", "algorithm", "times", "predicted, us",
                                    "measured, us", "bus bandwidth, MB/s", "share of the busiest link"])
         rows = used[1:]
@@ -153,9 +153,9 @@ class Pages(unittest.TestCase):
         # As the program that writes the pages has made them.
         for row in rows:
             i = int(row[4]) - 1
-            known = [str(500 + 4 * i), "1000", str(300 + i), f"{i + 10} % of n{i % 3} up"]
-            self.assertEqual(row[5:], known if i < 69 else ["", "1000", "", ""])
-        self.assertIn(["data", "all_reduce", "8.2 kB", "halving", "22", "584", "1000", "321", "31 % of n0 up"], rows)
+            known = [f"{500 + 4 * i}.0", "1000.0", str(300 + i), f"{i + 10} % of n{i % 3} up"]
+            self.assertEqual(row[5:], known if i < 69 else ["", "1000.0", "", ""])
+        self.assertIn(["data", "all_reduce", "8.2 kB", "halving", "22", "584.0", "1000.0", "321", "31 % of n0 up"], rows)
         self.assertEqual([row[0] for row in rows].count("<tensor>"), 5)
         self.assertEqual(min(int(row[4]) for row in rows), 11)
         self.assertIn("10 rows that took less time are left out.", page)
