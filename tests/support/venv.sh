@@ -15,7 +15,8 @@ mkdir -p "$folder" || skip "cannot make $folder"
 exec 9>"$folder/.lock"
 flock 9
 
-[ -x "$folder/bin/python" ] || python3 -m venv "$folder" >"$folder/.log" 2>&1 ||
+# pip comes last: without it an earlier attempt was interrupted.
+[ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >"$folder/.log" 2>&1 ||
   skip "cannot make a Python environment (Debian: python3-venv); see $folder/.log"
 # A stamp per package: asking pip takes a second each time.
 missing=
