@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """The peer of the accuracy of jobs/hybrid.sh: PyTorch trains MobileNetV2 on the same shards with the same settings.
 
-    perf/accuracy_torch.py --data runs/hybrid/data [--epochs N] [--steps N] [--threads N] [--init torch|torchvision]
+    perf/accuracy_torch.py --data runs/hybrid/data [--epochs N] [--drop SHARE] [--steps N] [--threads N]
+                           [--init torch|torchvision]
 
-Micro-batches of 32 whose gradients add up to a step of 128 pictures, Adam at 0.001 times 0.1 after each third of
---epochs, crops of pictures padded by 4 zeros, flips; batch norm over each micro-batch. It prints the mean loss of each
-100 steps, and after each epoch the share of the test pictures that are right. It ends after --steps steps where they
-are fewer, with the learning rate of the whole run.
+Micro-batches of 32 whose gradients add up to a step of 128 pictures, Adam at 0.001, and at a tenth of it after the
+share --drop (0.8) of --epochs, which the script rounds up to whole epochs; crops of pictures padded by 4 zeros, flips;
+batch norm over each micro-batch. It prints the mean loss of each 100 steps, and after each epoch the share of the test
+pictures that are right. It ends after --steps steps where they are fewer, with the learning rate of the whole run.
 """
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
@@ -72,10 +74,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--drop", type=float, default=0.8)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--init", choices=("torch", "torchvision"), default="torchvision")
     options = parser.parse_args()
+    if not 0 <= options.drop <= 1:
+        parser.error(f"--drop must be a share of the epochs, from 0 to 1, not {options.drop}")
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     draws = np.random.default_rng(1)
@@ -88,10 +93,11 @@ def main():
         as_torchvision(model)
     count = len(train.labels)
     all_steps = options.epochs * count // BATCH + (options.epochs * count % BATCH > 0)
+    full_rate_steps = math.ceil(options.drop * options.epochs * count / BATCH)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     order, losses, began, epoch = np.empty(0, np.int64), [], time.monotonic(), 1
     for step in range(1, min(all_steps, options.steps or all_steps) + 1):
-        rate = RATE * 0.1 ** (3 * (step - 1) // all_steps)
+        rate = RATE if step <= full_rate_steps else 0.1 * RATE
         for group in optimizer.param_groups:
             group["lr"] = rate
         while len(order) < BATCH:

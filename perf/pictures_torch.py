@@ -6,7 +6,7 @@
 The pictures lie decoded in memory, as torchvision.datasets.CIFAR10 holds them: nothing is read from a file. Each is
 cropped with padding 4, flipped, made float and normalised, once by the transforms of PIL images, which torchvision's
 own training references take, once by those of tensors (v2); batches are 128. pictures_bench reads from the shard.
-Needs PyPI's torch, torchvision and pillow, as in build/venv-torch (perf/train_step.sh).
+Needs PyPI's torch, torchvision and pillow, as in build/venv-torch (tests/support/torch_venv.sh).
 """
 
 import io

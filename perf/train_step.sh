@@ -7,8 +7,8 @@
 #   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens, 512
 #                                                             at most
 # On a CPU without instructions for bf16 it measures fp32 alone; DTYPES="fp32 bf16" names what to measure.
-# PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
-# to use another program than the one of build/release.
+# PyTorch lives in build/venv-torch, which tests/support/torch_venv.sh makes where it is missing; set TORCH_PYTHON to
+# use another, and TRIREME to use another program than the one of build/release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 device=cpu kind=texts
@@ -52,10 +52,7 @@ case $device in
     ;;
 esac
 python=${TORCH_PYTHON:-build/venv-torch/bin/python}
-if [[ -z ${TORCH_PYTHON:-} ]] && ! "$python" -c 'import torch' 2>/dev/null; then
-  python3 -m venv build/venv-torch
-  build/venv-torch/bin/pip install --quiet torch numpy
-fi
+[[ -n ${TORCH_PYTHON:-} ]] || tests/support/torch_venv.sh
 "$python" -c 'import torch' || {
   echo "train_step.sh: $python has no PyTorch" >&2
   exit 1

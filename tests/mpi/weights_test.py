@@ -50,7 +50,7 @@ class Weights(ProgramTest):
     def test_comes_back_with_the_same_bits(self):
         # The matrices of the second are large enough to be divided among the ranks.
         for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
-                           ("bert", files.bert()), ("llama", files.llama())):
+                           ("vit", files.vit()), ("bert", files.bert()), ("llama", files.llama())):
             theirs = self.model(name, made)
             for ranks in (1, 3):
                 run, out = f"{name}-run-{ranks}", f"{name}-out-{ranks}"
@@ -110,6 +110,19 @@ class Weights(ProgramTest):
                             "no BERT as transformers has it", "import", "--from", self.model("body", (config, bare)),
                             "--output", "run3")
 
+    def test_reads_what_other_files_of_vision_transformers_have(self):
+        config, tensors = files.vit()
+        bare = {name.removeprefix("vit."): tensor for name, tensor in tensors.items()}
+        others = {"pooler.dense.weight": (16, 16), "pooler.dense.bias": (16,)}  # of other tasks
+        folder = self.model("bare", (config, {
+            **bare, **{name: files.random_tensor(shape, name) for name, shape in others.items()}}))
+        done = self.run_program("import", "--from", folder, "--output", "run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"weights: left out, since our models do not have these parts: {', '.join(sorted(others))}",
+                      done.stderr)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual(files.read(self.folder / "out" / "model.safetensors"), tensors)
+
     def check_others_are_left(self):
         def holding(name, file):
             (self.folder / name).mkdir()
@@ -165,7 +178,7 @@ class Weights(ProgramTest):
 
     def test_graphs(self):
         for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
-                           ("bert", files.bert()), ("llama", files.llama())):
+                           ("vit", files.vit()), ("bert", files.bert()), ("llama", files.llama())):
             self.expect_done("import", "--from", self.model(name, made), "--output", f"{name}-run")
             written = {}
             for ranks in (1, 2, 4):
@@ -178,9 +191,10 @@ class Weights(ProgramTest):
                 self.assertEqual(sorted(written[ranks]), ["model.onnx", "model.onnx.data"])
             self.assertEqual(written[2], written[1])
             self.assertEqual(written[4], written[1])
-            # The embedding is the first weight that a text needs.
-            table = made[1][{"llama": "model.embed_tokens.weight", "bert": "bert.embeddings.word_embeddings.weight"}.get(
-                name, "transformer.wte.weight")][2]
+            # The embedding is the first weight that a text or a picture needs.
+            table = made[1][{"llama": "model.embed_tokens.weight", "bert": "bert.embeddings.word_embeddings.weight",
+                             "vit": "vit.embeddings.patch_embeddings.projection.weight"}.get(
+                                 name, "transformer.wte.weight")][2]
             self.assertEqual(written[1]["model.onnx.data"][:len(table)], table)
         self.check_graphs_are_refused(made[1])
 

@@ -107,6 +107,29 @@ def llama(layers=2, width=16, heads=4, kv_heads=2, hidden=24, vocabulary=257, co
     return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}
 
 
+def vit(layers=4, width=16, heads=2, hidden=24, image=12, patch=4, classes=3):
+    """config.json of a small ViTForImageClassification, and its tensors with random values."""
+    config = {"model_type": "vit", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
+              "intermediate_size": hidden, "image_size": image, "patch_size": patch, "num_channels": 3,
+              "hidden_act": "gelu", "layer_norm_eps": 1e-6, "qkv_bias": True,
+              "id2label": {str(number): f"LABEL_{number}" for number in range(classes)}}
+    shapes = {"vit.embeddings.cls_token": (1, 1, width),
+              "vit.embeddings.position_embeddings": (1, 1 + (image // patch) ** 2, width)}
+    layers_of_blocks = [("vit.embeddings.patch_embeddings.projection", (width, 3, patch, patch)),
+                        ("vit.layernorm", (width,)), ("classifier", (classes, width))]
+    for layer in range(layers):
+        block = f"vit.encoder.layer.{layer}."
+        layers_of_blocks += [(block + "attention.attention." + part, (width, width))
+                             for part in ("query", "key", "value")]
+        layers_of_blocks += [(block + "attention.output.dense", (width, width)),
+                             (block + "intermediate.dense", (hidden, width)),
+                             (block + "output.dense", (width, hidden)),
+                             (block + "layernorm_before", (width,)), (block + "layernorm_after", (width,))]
+    for name, shape in layers_of_blocks:
+        shapes.update({name + ".weight": shape, name + ".bias": shape[:1]})
+    return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}
+
+
 def bert(layers=2, width=16, heads=2, hidden=24, vocabulary=262, context=16):
     """config.json of a small BertForMaskedLM, and its tensors with random values."""
     config = {"model_type": "bert", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,

@@ -15,12 +15,19 @@ mkdir -p "$folder" || skip "cannot make $folder"
 exec 9>"$folder/.lock"
 flock 9
 
-[ -x "$folder/bin/python" ] || python3 -m venv "$folder" >"$folder/.log" 2>&1 ||
+# pip comes last: without it an earlier attempt was interrupted.
+[ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >"$folder/.log" 2>&1 ||
   skip "cannot make a Python environment (Debian: python3-venv); see $folder/.log"
+# A stamp per package: asking pip takes a second each time.
+missing=
 for package in "$@"; do
-  # A stamp per package: asking pip takes a second each time.
-  [ -e "$folder/.has-$package" ] && continue
-  "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 \
-    --retries 1 "$package" >"$folder/.log" 2>&1 || skip "pip cannot install $package; see $folder/.log"
+  [ -e "$folder/.has-$package" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+# All at once: what is newest of one package may want another version of the next.
+# shellcheck disable=SC2086
+"$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 \
+  --retries 1 $missing >"$folder/.log" 2>&1 || skip "pip cannot install$missing; see $folder/.log"
+for package in $missing; do
   : >"$folder/.has-$package"
 done

@@ -7,10 +7,7 @@ The weights are made here. PyTorch computes in fp64: what may deviate is our fp3
 """
 import collections
 import re
-import subprocess
 import sys
-import tempfile
-import unittest
 from pathlib import Path
 
 import torch
@@ -18,11 +15,9 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-import named_arrays
+import model_comparison
 
-PROGRAM = sys.argv[1]
 Case = collections.namedtuple("Case", "layers width heads hidden vocabulary context epsilon micro_batches samples masked")
-RATE = 0.05
 IGNORED = -1  # the target of what is not masked
 PARTS = [  # theirs to ours
     (r"bert\.embeddings\.word_embeddings", "embedding"),
@@ -92,71 +87,36 @@ class Texts:
         return all_logits.gather(1, self.positions[:, :, None].expand(-1, -1, all_logits.shape[2]))
 
 
-class BertTest(unittest.TestCase):
-    def near(self, ours, theirs, tolerance, what):
-        """The difference as a share of the whole tensor's length."""
-        theirs = theirs.detach().flatten().double()
-        self.assertEqual(ours.numel(), theirs.numel(), what)
-        error = ((ours - theirs).norm() / theirs.norm()).item()
-        self.largest = max(self.largest, (error, what))
-        self.assertLess(error, tolerance, what)
-
-    def compare(self, case, tolerance):
-        self.largest = (0.0, "")
+class BertTest(model_comparison.ModelComparison):
+    def compare_case(self, case):
         model, texts = random_model(case), Texts(case)
-        parameters = {our_name(name): parameter for name, parameter in model.named_parameters()}
         # Under their names, so that what `trireme import` knows of these is shown to be right.
         given = {"foreign/" + name: parameter for name, parameter in model.named_parameters()}
-        given["batch"] = torch.tensor([case.micro_batches, case.samples, RATE])
         given.update(texts.fields(case))
         keys = dict(layers=case.layers, width=case.width, heads=case.heads, hidden=case.hidden,
                     vocabulary=case.vocabulary, context=case.context, norm_epsilon=case.epsilon)
-        with tempfile.TemporaryDirectory() as folder:
-            named_arrays.write(f"{folder}/input", given)
-            subprocess.run([PROGRAM, "bert", f"{folder}/input", f"{folder}/output",
-                            *(f"{key}={value}" for key, value in keys.items())], check=True)
-            ours = named_arrays.read(f"{folder}/output")
 
-        self.near(ours["logits"], texts.logits(model)[:case.samples], tolerance, "logits")
-
-        def gradients():
-            model.zero_grad()
+        def loss():
             # As their own loss, of all positions, where what is not masked has no label.
             labels = torch.full_like(texts.tokens, -100)
             for sample, targets in enumerate(texts.targets):
                 real = targets != IGNORED
                 labels[sample, texts.positions[sample][real]] = targets[real]
-            loss = model(texts.tokens, attention_mask=texts.mask, labels=labels).loss
-            loss.backward()
-            return torch.tensor([loss.item()])
+            return model(texts.tokens, attention_mask=texts.mask, labels=labels).loss
 
-        self.near(ours["loss"], gradients(), tolerance, "loss")
-        self.assertEqual({name for name in ours if name.startswith("gradient/")},
-                         {"gradient/" + name for name in parameters})
-        for name, parameter in parameters.items():
-            if name.endswith("attention.key.bias"):  # a constant added to all scores changes nothing
-                self.assertLess(ours["gradient/" + name].abs().max(), 1e-6, name)
-                continue
-            self.near(ours["gradient/" + name], parameter.grad, tolerance, "gradient of " + name)
-        optimizer = torch.optim.SGD(model.parameters(), RATE)
-        for step in ("1", "2"):
-            self.near(ours["loss/" + step], gradients(), tolerance, "loss of step " + step)
-            optimizer.step()
-        for name, parameter in parameters.items():
-            self.near(ours["trained/" + name], parameter, tolerance, "after two steps " + name)
-        print(f"{case}: largest deviation {self.largest[0]:.1e}, {self.largest[1]}")
+        # What a key's bias adds to all scores changes nothing.
+        self.compare(case, "bert", keys, given, model, lambda name, tensor: [(our_name(name), tensor)],
+                     texts.logits(model)[:case.samples], loss, 2e-5, ("attention.key.bias",))
 
     def test_small(self):
-        self.compare(Case(3, 32, 4, 48, 61, 12, 1e-12, 2, 5, 3), 2e-5)
+        self.compare_case(Case(3, 32, 4, 48, 61, 12, 1e-12, 2, 5, 3))
 
     def test_more_positions_than_a_tile(self):
-        self.compare(Case(2, 24, 2, 96, 300, 150, 1e-12, 1, 3, 20), 2e-5)
+        self.compare_case(Case(2, 24, 2, 96, 300, 150, 1e-12, 1, 3, 20))
 
     def test_large_epsilon(self):
-        self.compare(Case(1, 16, 1, 32, 20, 7, 0.3, 1, 4, 2), 2e-5)
+        self.compare_case(Case(1, 16, 1, 32, 20, 7, 0.3, 1, 4, 2))
 
 
 if __name__ == "__main__":
-    del sys.argv[1:]
-    torch.set_num_threads(1)
-    unittest.main()
+    model_comparison.main(sys.argv[1])

@@ -43,11 +43,32 @@ class Exported(ProgramTest):
                         if tensor.data_location == onnx.TensorProto.EXTERNAL]
         self.assertLess(path.stat().st_size, 300_000)  # the weights are not in it
         session = inference_session(path)
-        name, = (given.name for given in session.get_inputs())
-        return lambda given: session.run(["logits"], {name: given})[0]
+        self.inputs_of_graph = [given.name for given in session.get_inputs()]
+        return lambda *given: session.run(["logits"], dict(zip(self.inputs_of_graph, given, strict=True)))[0]
 
     def number(self, name, text):
         return float(re.search(rf"(?m)^{name} +(\S+)$", text)[1])
+
+
+    def imported(self, name, made):
+        config, tensors = made
+        (self.folder / name).mkdir()
+        (self.folder / name / "config.json").write_text(json.dumps(config))
+        files.write(self.folder / name / "model.safetensors", tensors)
+        self.expect_done("import", "--from", name, "--output", f"run-{name}")
+        return f"run-{name}"
+
+    def check_weights(self, output, tensors):
+        """They are those that were imported, under their names."""
+        self.assertEqual({tensor.name: list(tensor.dims) for tensor in self.weights},
+                         {theirs: shape for theirs, (_, shape, _) in tensors.items()})
+        data = (self.folder / output / "model.onnx.data").read_bytes()
+        for tensor in self.weights:
+            where = {entry.key: entry.value for entry in tensor.external_data}
+            self.assertEqual(where["location"], "model.onnx.data")
+            offset, length = int(where["offset"]), int(where["length"])
+            self.assertEqual(offset % (64 if length < 4096 else 4096), 0)
+            self.assertEqual(data[offset:offset + length], tensors[tensor.name][2], tensor.name)
 
 
 class Texts(Exported):
@@ -57,14 +78,6 @@ class Texts(Exported):
         tokens = np.array([*(self.folder / "text.txt").read_bytes(), END_OF_TEXT])
         self.inputs = np.concatenate([[END_OF_TEXT], tokens[:-1]])
         self.targets = tokens
-
-    def imported(self, name, made):
-        config, tensors = made
-        (self.folder / name).mkdir()
-        (self.folder / name / "config.json").write_text(json.dumps(config))
-        files.write(self.folder / name / "model.safetensors", tensors)
-        self.expect_done("import", "--from", name, "--output", f"run-{name}")
-        return f"run-{name}"
 
     def trained(self, name, *keys):
         """Two steps that go far."""
@@ -110,20 +123,9 @@ class Texts(Exported):
                 run = self.imported(name, made)
                 compute = self.check(run, f"out-{name}")
                 self.check_sizes(compute)
-                self.assertEqual({tensor.name: list(tensor.dims) for tensor in self.weights},
-                                 {theirs: shape for theirs, (_, shape, _) in made[1].items()})
                 self.check_weights(f"out-{name}", made[1])
                 self.assertEqual(self.metadata["model.family"], "gpt")
                 self.assertEqual(self.metadata["model.context"], str(CONTEXT))
-
-    def check_weights(self, output, tensors):
-        data = (self.folder / output / "model.onnx.data").read_bytes()
-        for tensor in self.weights:
-            where = {entry.key: entry.value for entry in tensor.external_data}
-            self.assertEqual(where["location"], "model.onnx.data")
-            offset, length = int(where["offset"]), int(where["length"])
-            self.assertEqual(offset % (64 if length < 4096 else 4096), 0)
-            self.assertEqual(data[offset:offset + length], tensors[tensor.name][2], tensor.name)
 
     def test_models_that_only_we_have(self):
         for name, keys in (("rms", ("--model.preset", "test-gpt", "--model.norm", "rms")),
@@ -161,6 +163,46 @@ class Texts(Exported):
                     self.check_loss(compute, self.number("loss", done))
                     self.assertFalse(np.array_equal(compute(self.inputs[None, :4]),
                                                     self.export(run, f"{run}-fp32")(self.inputs[None, :4])))
+
+
+class MaskedTexts(Exported):
+    """weights_torch_test compares the logits with those of transformers; eval masks tokens that a graph cannot know."""
+
+    def test_bert(self):
+        made = files.bert(layers=3, width=32, heads=4, hidden=48)
+        run = self.imported("bert", made)
+        compute = self.export(run, "out")
+        self.check_weights("out", made[1])
+        self.assertEqual(self.inputs_of_graph, ["tokens", "attention_mask", "segments"])
+        self.assertEqual(self.metadata["model.family"], "bert")
+        self.assertEqual(self.metadata["model.context"], str(CONTEXT))
+        draws = np.random.default_rng(7)
+        lengths = np.array([[CONTEXT], [9], [1]])
+        tokens, segments = draws.integers(0, 262, (3, CONTEXT)), draws.integers(0, 2, (3, CONTEXT))
+        mask = (np.arange(CONTEXT) < lengths).astype(np.int64)
+        whole = compute(tokens, mask, segments)
+        self.assertEqual(whole.shape, (3, CONTEXT, 262))
+
+        def check_near(logits, expected):
+            np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5 * np.abs(whole).max())
+
+        for text, length in enumerate(lengths.flatten()):  # of any length, with padding or without
+            given = (one[text:text + 1, :length] for one in (tokens, mask, segments))
+            check_near(compute(*given)[0], whole[text, :length])
+        padded_otherwise = np.where(mask > 0, tokens, 7)
+        check_near(compute(padded_otherwise, mask, segments)[mask > 0], whole[mask > 0])
+        # All that is no padding counts, for the tokens before it too.
+        last = np.arange(CONTEXT) == 8  # of the second text
+        for given in ((np.where(last, (tokens + 1) % 262, tokens), mask, segments),
+                      (tokens, np.where(last, 0, mask), segments),
+                      (tokens, mask, np.where(last, 1 - segments, segments))):
+            changed = np.abs(compute(*given)[1, :8] - whole[1, :8])
+            self.assertGreater(changed.max(-1).min(), 1e-4)
+
+    def test_half_the_bits(self):
+        run = self.imported("bert", files.bert())
+        self.export(run, "out", "--dtype", "bf16")
+        self.assertEqual({tensor.data_type for tensor in self.weights}, {onnx.TensorProto.BFLOAT16})
 
 
 class Pictures(Exported):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`; and the
-graphs of ONNX that it writes, where onnxruntime is installed.
+graphs of ONNX that it writes.
 
     python3 weights_torch_test.py TRIREME
 
@@ -18,12 +18,10 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VER
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import torch  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
-try:
-    from onnx_session import inference_session  # noqa: E402
-except ImportError:
-    inference_session = None
-    print("graphs of ONNX are not compared: there is no onnxruntime")
+from onnx_session import inference_session  # noqa: E402
+from PIL import Image  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
+from torchvision.models import mobilenet_v2, resnet18  # noqa: E402
 from transformers import (AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForPreTraining,  # noqa: E402
                           GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig,
                           ViTForImageClassification)
@@ -65,8 +63,6 @@ def shaken(model):
 class ModelTest(ProgramTest):
     def check_graph(self, run, compute, *given, only=...):
         """onnxruntime computes the same with the exported graph."""
-        if inference_session is None:
-            return
         folder = self.folder / f"{run}-onnx"
         if not folder.exists():
             self.expect_done("export", "--checkpoint", run, "--output", folder, "--format", "onnx")
@@ -168,10 +164,6 @@ class MaskedTexts(ModelTest):
 class Pictures(ModelTest):
     def setUp(self):
         super().setUp()
-        try:
-            from PIL import Image
-        except ImportError:
-            self.skipTest("pillow is not installed, which torchvision brings")
         torch.manual_seed(7)
         each = 6
         pixels = torch.randint(0, 256, (CLASSES * each, SIZE, SIZE, 3), dtype=torch.uint8)
@@ -189,10 +181,6 @@ class Pictures(ModelTest):
                                        (("mean", mean), ("deviation", deviation)))
 
     def test_losses(self):
-        try:
-            from torchvision.models import mobilenet_v2, resnet18
-        except ImportError:
-            self.skipTest("torchvision is not installed")
         for family, make, keys in (
                 ("mobilenet_v2", lambda: mobilenet_v2(num_classes=CLASSES, width_mult=0.5),
                  ("--model.width_multiple", 0.5)),
