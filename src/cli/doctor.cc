@@ -22,24 +22,18 @@ constexpr double kSecondsForANode = 120.0;  // to look at itself
 
 struct DoctorArguments {
   bool each = false;
-  std::string dump, slurm, topology;
+  FabricSources named;  // only dump, slurm and topology
 
-  bool names_sources() const { return !dump.empty() || !slurm.empty(); }
+  bool names_sources() const { return !named.empty(); }
 };
 
 // Where the flags say that the fabric is described, or else what is found. What sysfs has are facts
 // of each node.
 FabricSources sources_of(const DoctorArguments& given) {
-  if (!given.names_sources()) {
-    FabricSources found = find_fabric_sources();
-    found.sysfs.clear();
-    return found;
-  }
-  FabricSources named;
-  named.dump = given.dump;
-  named.slurm = given.slurm;
-  named.topology = given.topology;
-  return named;
+  if (given.names_sources()) return given.named;
+  FabricSources found = find_fabric_sources();
+  found.sysfs.clear();
+  return found;
 }
 
 // If there are several processes, the first one of each node reports for its node.
@@ -145,13 +139,13 @@ Work parse_doctor(const Arguments& arguments) {
   options.add("each", given.each, "",
               "if a launcher has started several processes: each node prints a text of its own, "
               "without MPI");
-  options.add("dump", given.dump, "file",
+  options.add("dump", given.named.dump, "file",
               "output of ibnetdiscover, whose cables the ports are compared with; empty: the one "
               "that TRIREME_FABRIC names, if --slurm is empty too");
-  options.add("slurm", given.slurm, "file",
+  options.add("slurm", given.named.slurm, "file",
               "Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
               "empty: what is found, if --dump is empty too");
-  options.add("topology", given.topology, "name",
+  options.add("topology", given.named.topology, "name",
               "which topology of topology.yaml; empty: the cluster's default");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());

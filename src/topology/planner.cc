@@ -68,15 +68,14 @@ std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algor
                               const std::vector<MeasuredRatio>& ratios) {
   auto curve = predicted_curve(predictor, collective, algorithm);
   if (!curve) return curve;
-  const int ranks = predictor.ranks();
+  const int ranks = predictor.ranks(), partials = predictor.partials();
   for (int power = kLeastPower; power <= kMostPower; ++power) {
     double& seconds = (*curve)[static_cast<std::size_t>(power - kLeastPower)];
     const std::size_t bytes = bytes_at(power);
     if (whole_workspace(collective, algorithm, bytes, ranks) > kMostPlannedWorkspace) {
       seconds = std::numeric_limits<double>::infinity();
     } else if (!ratios.empty()) {
-      seconds +=
-          std::log(correction(ratios, collective, algorithm, bytes, ranks, predictor.partials()));
+      seconds += std::log(correction(ratios, collective, algorithm, bytes, ranks, partials));
     }
   }
   return curve;

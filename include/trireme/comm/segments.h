@@ -12,8 +12,7 @@ inline constexpr std::size_t kMostSegments = 32;
 // A message of this size costs a network more time than its start.
 inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
 // What a rank sends to one partner before it is the next one's turn, unless that makes more than
-// kMostSegments turns. Shorter turns cost time, since all wait at the end of each: on links that
-// streams share evenly, turns of 1 MiB took up to a fifth longer.
+// kMostSegments turns. Shorter turns cost time, since all wait at the end of each.
 inline constexpr std::size_t kTurnBytes = std::size_t{16} << 20;
 
 // Cuts `count` elements of `element` bytes into segments of equal length; returns the length, which
