@@ -24,10 +24,16 @@ for package in "$@"; do
   [ -e "$folder/.has-$package" ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
-# All at once: what is newest of one package may want another version of the next.
+# All at once: what is newest of one package may want another version of the next. uv downloads
+# and unpacks side by side, which matters for PyTorch's 6 GB. Its cache is a folder beside what it links to.
 # shellcheck disable=SC2086
-"$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 \
-  --retries 1 $missing >"$folder/.log" 2>&1 || skip "pip cannot install$missing; see $folder/.log"
+{
+  "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 --retries 1 uv &&
+    UV_CACHE_DIR=$folder/.cache UV_HTTP_TIMEOUT=20 "$folder/bin/uv" pip install --quiet --python "$folder/bin/python" $missing
+} >"$folder/.log" 2>&1 ||
+  "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 \
+    --retries 1 $missing >>"$folder/.log" 2>&1 || skip "pip cannot install$missing; see $folder/.log"
+rm -rf "$folder/.cache"
 for package in $missing; do
   : >"$folder/.has-$package"
 done
