@@ -1,16 +1,17 @@
-# What most files include is parsed once for all targets of one level of optimisation. The sanitizers'
-# builds do without, so that a file that forgets an include of its own fails there.
+# What most files include is parsed once for all targets of one level of optimisation. The address
+# sanitizer's build does without, so that a file that forgets an include of its own fails there.
 set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <fstream>
     <functional> <map> <memory> <mutex> <numeric> <optional> <span> <sstream> <string> <string_view>
     <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 
 # Compiles a target with precompiled headers. COLD: its code touches no element of a tensor; in a
-# release it is compiled with -O1, which takes two thirds of the time.
+# release it is compiled with -O1, which takes two thirds of the time. TEST: likewise, and GoogleTest is
+# among the headers.
 function(trireme_compile_quickly target)
-  cmake_parse_arguments(ARG "COLD" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;TEST" "" "" ${ARGN})
   set(level "")
   set(owner trireme_precompiled)
-  if(ARG_COLD)
+  if(ARG_COLD OR ARG_TEST)
     set(level $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     set(owner trireme_precompiled_cold)
   endif()
@@ -20,19 +21,30 @@ function(trireme_compile_quickly target)
     # Files have types in anonymous namespaces, which GCC takes for a mistake in a header.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
-  if(NOT TRIREME_PRECOMPILED_HEADERS OR TRIREME_SANITIZE)
+  if(NOT TRIREME_PRECOMPILED_HEADERS OR TRIREME_SANITIZE MATCHES address)
     return()
   endif()
   # ccache asks for it.
   set(for_ccache $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
   set(used $<NOT:$<BOOL:$<TARGET_PROPERTY:DISABLE_PRECOMPILE_HEADERS>>>)
   target_compile_options(${target} PRIVATE $<${used}:${for_ccache}>)
+  if(ARG_TEST)
+    set(owner trireme_precompiled_tests)
+  endif()
   if(NOT TARGET ${owner})  # of no layer, whose macros the others would have to share
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "")  # a target needs a source
-    add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+    set(headers ${_trireme_precompiled})
+    if(ARG_TEST)  # an executable, whose code is addressed in another way than a library's
+      file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_tests.cc CONTENT "int main() {}\n")
+      add_executable(${owner} ${CMAKE_BINARY_DIR}/precompiled_tests.cc)
+      target_link_libraries(${owner} PRIVATE GTest::gtest)
+      list(APPEND headers <gtest/gtest.h>)
+    else()
+      file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "")  # a target needs a source
+      add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+    endif()
     target_link_libraries(${owner} PRIVATE fmt::fmt)
     target_compile_options(${owner} PRIVATE ${level} ${for_ccache})
-    target_precompile_headers(${owner} PRIVATE ${_trireme_precompiled})
+    target_precompile_headers(${owner} PRIVATE ${headers})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
@@ -88,8 +100,9 @@ function(trireme_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest fmt::fmt)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  trireme_compile_quickly(${name} TEST)
   if(ARG_RANKS)
     foreach(ranks IN LISTS ARG_RANKS)
       add_test(NAME ${name}_${ranks}
