@@ -1,4 +1,4 @@
-# What most files include is parsed once for all targets of one level of optimisation. The address
+# What most files include is parsed once for all targets of one level of optimisation. The thread
 # sanitizer's build does without, so that a file that forgets an include of its own fails there.
 set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <fstream>
     <functional> <map> <memory> <mutex> <numeric> <optional> <span> <sstream> <string> <string_view>
@@ -21,7 +21,7 @@ function(trireme_compile_quickly target)
     # Files have types in anonymous namespaces, which GCC takes for a mistake in a header.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
-  if(NOT TRIREME_PRECOMPILED_HEADERS OR TRIREME_SANITIZE MATCHES address)
+  if(NOT TRIREME_PRECOMPILED_HEADERS OR TRIREME_SANITIZE MATCHES thread)
     return()
   endif()
   # ccache asks for it.
