@@ -1,5 +1,5 @@
 option(TRIREME_TESTS "Build the tests" ON)
-option(TRIREME_FULL_TESTS "Time for the whole products that tests/run.sh --full takes" OFF)
+option(TRIREME_FULL_TESTS "Time for the whole products that tests/run.sh --full takes, and tests that only it runs" OFF)
 option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
 option(TRIREME_PRECOMPILED_HEADERS "Parse the headers that most files include once" ON)
 set(TRIREME_UNITY 0 CACHE STRING

@@ -10,6 +10,8 @@
 
 #include "trireme/parallel/trainer_step.h"
 
+#include "support/equality.h"
+#include "support/family_grids.h"
 #include "support/mpi_test.h"
 #include "support/small_convolutional.h"
 
@@ -50,15 +52,15 @@ struct Case {
   int steps = kSteps;
 };
 
-struct Observed {
+struct Seen {
   std::vector<double> losses, norms;
   double evaluation = 0.0;
   std::map<std::string, Values> tensors;  // of this rank: weights and states
 };
 
 // Each micro-batch is `joined` of the usual ones.
-Observed observe(const Network& network, ops::Context& ctx, const ProcessGrid& grid,
-                 const Case& test, int joined = 1) {
+Seen train(const Network& network, ops::Context& ctx, const ProcessGrid& grid, const Case& test,
+           int joined = 1) {
   parallel::StepOptions options;
   options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
   options.schedule = test.schedule;
@@ -78,7 +80,7 @@ Observed observe(const Network& network, ops::Context& ctx, const ProcessGrid& g
     }
     return mine;
   };
-  Observed observed;
+  Seen observed;
   for (int number = 0; number < test.steps; ++number) {
     const auto result = step.train(batches(number * kMicroBatches, true), number + 1, 0.05f, 3);
     observed.losses.push_back(result.loss);
@@ -98,15 +100,15 @@ Observed observe(const Network& network, ops::Context& ctx, const ProcessGrid& g
   return observed;
 }
 
-std::vector<Case> cases(int ranks) {
+std::vector<Case> cases() {
   std::vector<Case> all;
-  for (int stages = 1; stages <= ranks; ++stages) {
-    if (ranks % stages != 0) continue;
-    const GridShape grid{ranks / stages, stages, 1};
+  for (const GridShape& grid : some_grids(1)) {
+    const int stages = grid[Axis::kPipeline];
     all.push_back({.grid = grid});
     if (stages == 1) continue;
     // Weight gradients that wait, chunks in a V, and a forward that is computed again.
     all.push_back({.grid = grid, .schedule = "zb-h1"});
+    if (runtime().size() > 4) continue;
     if (stages == 2) all.push_back({.grid = grid, .schedule = "zb-v"});
     all.push_back({.grid = grid, .runs = {1, parallel::Recompute::kSelective}});
     all.push_back({.grid = grid, .runs = {2, parallel::Recompute::kFull}});
@@ -115,8 +117,7 @@ std::vector<Case> cases(int ranks) {
 }
 
 // `limit`: largest relative error of a tensor.
-void expect_equal(const Observed& observed, const Observed& expected, const GridShape& grid,
-                  double limit) {
+void expect_equal(const Seen& observed, const Seen& expected, const GridShape& grid, double limit) {
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, limit / 10) << "step " << i;
     EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, limit) << "step " << i;
@@ -141,7 +142,7 @@ void expect_equal(const Observed& observed, const Observed& expected, const Grid
 // Of numbers that were rounded otherwise, one may lie on the other side of where ReLU6 cuts. That
 // shows in the bias of a norm, whose gradient adds up few numbers. So few tensors may deviate by
 // more than rounding.
-void expect_most_equal(const Observed& observed, const Observed& expected) {
+void expect_most_equal(const Seen& observed, const Seen& expected) {
   EXPECT_NEAR(observed.losses.at(0) / expected.losses.at(0), 1.0, 1e-5);
   EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-3);
   std::vector<double> errors;
@@ -160,12 +161,12 @@ void follow_one_rank(const Network& network) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
   for (const int steps : {1, kSteps}) {
-    const Observed expected = observe(network, ctx, alone, {.grid = {1, 1, 1}, .steps = steps});
-    for (Case test : cases(runtime().size())) {
+    const Seen expected = train(network, ctx, alone, {.grid = {1, 1, 1}, .steps = steps});
+    for (Case test : cases()) {
       test.steps = steps;
       SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
       const ProcessGrid grid(runtime(), test.grid);
-      const Observed observed = observe(network, ctx, grid, test);
+      const Seen observed = train(network, ctx, grid, test);
       if (steps == 1 || test.grid.extent(kDataAxes) == 1) {
         expect_equal(observed, expected, test.grid, 1e-4);
       } else {
@@ -180,31 +181,52 @@ void follow_one_rank(const Network& network) {
 void follow_larger_micro_batches(const Network& network) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
-  for (Case test : cases(runtime().size())) {
+  for (Case test : cases()) {
     const int replicas = test.grid.extent(kDataAxes);
-    if (replicas == 1) continue;
+    if (replicas == 1 || kMicroBatches % replicas != 0) continue;
     SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
     test.sync = true;
     test.steps = 1;
     const ProcessGrid grid(runtime(), test.grid);
-    const Observed one = observe(network, ctx, alone, {.grid = {1, 1, 1}, .steps = 1}, replicas);
-    expect_most_equal(observe(network, ctx, grid, test), one);
+    const Seen one = train(network, ctx, alone, {.grid = {1, 1, 1}, .steps = 1}, replicas);
+    expect_most_equal(train(network, ctx, grid, test), one);
   }
 }
 
+// What ReLU6 makes of rounding does not show where nothing is rounded otherwise: several steps of
+// whatever replicas, stages and shards.
+void expect_same_bits(const Network& network) {
+  EqualityCase test;
+  test.other = OtherModel{network.plan(false), [pictures = network.pictures](
+                                                   ops::Context& ctx, int number, bool training) {
+                            return make_picture_batch(ctx, pictures, kSamples, number, training);
+                          }};
+  expect_same_bits_on_every_layout(test);
+}
+
 TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
+  if (runtime().size() > 4) GTEST_SKIP() << "few ranks show it";
   follow_one_rank(mobilenet());
 }
 TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
   follow_larger_micro_batches(mobilenet());
 }
+TEST(MobileNetV2Grids, EqualRunsGiveTheSameBits) {
+  expect_same_bits(mobilenet());
+}
 TEST(ResNetGrids, EveryGridFollowsOneRank) {
+  if (runtime().size() > 4) GTEST_SKIP() << "few ranks show it";
   follow_one_rank(resnet(false));
 }
 TEST(ResNetGrids, EveryGridOfBottlenecksFollowsOneRank) {
+  if (runtime().size() > 4) GTEST_SKIP() << "few ranks show it";
   follow_one_rank(resnet(true));
 }
+TEST(ResNetGrids, EqualRunsGiveTheSameBits) {
+  expect_same_bits(resnet(runtime().size() != 2));
+}
 TEST(ResNetGrids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
+  if (runtime().size() > 4) GTEST_SKIP() << "few ranks show it";
   follow_larger_micro_batches(resnet(true));
 }
 

@@ -25,6 +25,7 @@ COMMON = ("--model.layers 2 --model.width 24 --model.heads 2 --model.context 12 
 GPT = "--model.norm layer --model.activation gelu --model.positions learned --optim.name sgd --optim.lr 0.1".split()
 LLAMA = ("--model.norm rms --model.activation swiglu --model.positions rotary --model.bias false "
          "--model.kv_heads 1 --model.tied false --optim.name sgd --optim.lr 0.1").split()
+BERT = "--model.family bert --optim.name sgd --optim.lr 0.1".split()
 
 
 def needs_emulation(test):
@@ -117,6 +118,22 @@ class OnADevice(ProgramTest):
                                    environment={"TRIREME_EMULATOR_SEED": "3"})
                 self.assertEqual(again, gpu)
                 self.expect_close_weights(name + "-again", name + "-gpu", 0.0)
+
+    def test_trains_bert_as_the_cpu_does(self):
+        cpu = self.train("cpu", "cpu", *BERT)
+        gpu = self.train("gpu", "cuda", *BERT)
+        self.assertRegex(self.output, r"(?m)^device +.+ \(cuda:0\), [0-9]+ GiB")
+        self.assertEqual([m["step"] for m in gpu if "loss" in m], list(range(1, STEPS + 1)))
+        self.expect_close(gpu, cpu, 1e-4)
+        self.expect_close_weights("gpu", "cpu", 1e-4)
+        again = self.train("again", "auto", *BERT, environment={"TRIREME_EMULATOR_SEED": "3"})
+        self.assertEqual(again, gpu)
+        self.expect_close_weights("again", "gpu", 0.0)
+        rounded = (*BERT, "--run.precision", "bf16")
+        losses = lambda lines: [{"loss": m["loss"]} for m in lines if "loss" in m]
+        in_bf16 = losses(self.train("gpu-bf16", "cuda", *rounded))
+        self.assertNotEqual(in_bf16, losses(gpu))
+        self.expect_close(in_bf16, losses(self.train("cpu-bf16", "cpu", *rounded)), 5e-3)
 
     def test_ranks_share_a_gpu(self):
         whole = self.train("one", "cpu", *GPT, "--grid.sequence_parallel", "false")

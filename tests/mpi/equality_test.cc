@@ -22,25 +22,8 @@
 namespace trireme::testing {
 namespace {
 
-constexpr double kTolerance = 1e-5;      // relative, fp32
-constexpr double kZeroTolerance = 1e-7;  // absolute, for gradients that are zero but for rounding
+constexpr double kTolerance = 1e-5;  // relative, fp32
 constexpr double kDropout = 0.1;
-
-struct Tolerances {
-  double gradient, weight, loss;  // relative
-  double zero;                    // absolute, of gradients that are zero but for rounding
-};
-// In bf16 another grid rounds other partial sums to 8 bits of significand, so it deviates from one
-// rank by about as much as one rank in bf16 deviates from fp32: 1.5e-2 to 1.9e-2 of the largest
-// gradient, which the test prints beside the grids' 1.7e-2. 1/32, eight units in the last place, is
-// less than twice that. Weights after ten steps have the same measure, for biases begin at zero.
-// Losses are means over many positions, whose roundings cancel: 1e-4 was the most; 1/1024 is a
-// quarter of a unit in the last place. fp16 has three bits more, so it is allowed an eighth.
-Tolerances tolerances(const EqualityCase& test) {
-  if (test.compute == DType::kF32) return {kTolerance, kTolerance, kTolerance, kZeroTolerance};
-  if (test.compute == DType::kF16) return {1.0 / 256, 1.0 / 256, 1.0 / 8192, 1e-6};
-  return {1.0 / 32, 1.0 / 32, 1.0 / 1024, 1e-6};
-}
 
 // Heads that the tensor ranks can split; 12 for worlds with a factor of 3.
 EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
@@ -124,7 +107,7 @@ class Equality : public ::testing::Test {
   std::string where_gradient_, where_weight_;
 
   void check_losses(const Observed& expected, const Observed& observed, const EqualityCase& test) {
-    const double tolerance = tolerances(test).loss;
+    const double tolerance = tolerances_in(test.compute).loss;
     const std::string where = test.to_string();
     for (std::size_t step = 0; step < expected.losses.size(); ++step) {
       const double deviation = std::abs(observed.losses[step] / expected.losses[step] - 1.0);
@@ -142,7 +125,7 @@ class Equality : public ::testing::Test {
       const bool zero = zero_in_exact_arithmetic(deviation.name, test.model);
       EXPECT_TRUE(deviation.covered) << test.to_string() << ": " << deviation.name;
       EXPECT_LE(zero ? deviation.absolute : deviation.relative,
-                zero ? tolerances(test).zero : tolerance)
+                zero ? tolerances_in(test.compute).zero : tolerance)
           << test.to_string() << ", " << what << " of " << deviation.name;
       if (zero) largest_zero_ = std::max(largest_zero_, deviation.absolute);
       if (!zero && deviation.relative > largest) {
@@ -157,7 +140,7 @@ class Equality : public ::testing::Test {
       const Observed& expected = reference(test);
       const ProcessGrid grid(runtime_, test.grid);
       const Observed observed = observe(ctx_, grid, test);
-      const Tolerances limits = tolerances(test);
+      const Tolerances limits = tolerances_in(test.compute);
       check_parts(expected.gradients, observed.gradients, test, "gradient", limits.gradient,
                   largest_gradient_, where_gradient_);
       check_parts(expected.weights, observed.weights, test, "weight after ten SGD steps",

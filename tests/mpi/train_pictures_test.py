@@ -13,35 +13,18 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
 import safetensors_files as files  # noqa: E402
+from made_pictures import picture, png, write_folder  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 MPIEXEC = sys.argv.pop(1)
-SIDE = 24
 TRAIN = ("--model.family mobilenet_v2 --model.image 16 --model.width_multiple 0.25 --data.train data/train.h5 "
          "--data.validation data/validation.h5 --data.crop random --data.padding 2 --data.flip true "
          "--batch.global 16 --batch.micro 4 --optim.lr 0.003 --run.steps 12 --eval.every 6 --checkpoint.every 6 "
          "--log.every 1 --run.threads 1 --run.device cpu --comm.timeout 60").split()
-
-
-def png(pixels):
-    """A PNG file of rows of (red, green, blue)."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    rows = b"".join(b"\0" + bytes(value for pixel in row for value in pixel) for row in pixels)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0))
-            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
-def picture(label, number):
-    """Stripes: upright ones are of class 0, lying ones of class 1."""
-    width, shift = 2 + number % 3, number * 5 % 7
-    light = [200 + number % 40, 220 - number % 50, 180]
-    return [[light if ((x, y)[label] + shift) // width % 2 else [20, 30, 40 + number % 30] for x in range(SIDE)]
-            for y in range(SIDE)]
 
 
 class Pictures(unittest.TestCase):
@@ -49,12 +32,8 @@ class Pictures(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder, True)
-        for split, count in (("train", 40), ("test", 9)):
-            for label, name in enumerate(("lying", "upright")):
-                folder = cls.folder / "stripes" / split / name
-                folder.mkdir(parents=True)
-                for i in range(count):
-                    (folder / f"{i}.png").write_bytes(png(picture(label, i + (100 if split == "test" else 0))))
+        write_folder(cls.folder / "stripes/train", 40)
+        write_folder(cls.folder / "stripes/test", 9, first=100)
         cls.run_here("prepare", "--images", "stripes", "--output", "data")
         (cls.folder / "text.txt").write_text("a text of a few words. " * 40, encoding="utf-8")
         cls.run_here("prepare", "--input", "text.txt", "--output", "text", "--tokenizer", "byte")
@@ -302,6 +281,31 @@ class Pictures(unittest.TestCase):
                       self.run_here(*predict, "--json", "none/said.jsonl", status=5))
         self.assertIn("/dev/full: cannot be written: No space left on device",
                       self.run_here(*predict, "--json", "/dev/full", ranks=2, status=5))
+
+    def test_the_example_of_the_readme(self):
+        page = (ROOT / "README.md").read_text(encoding="utf-8")
+        block, = (block for block in re.findall(r"(?ms)^```sh\n(.*?)^```$", page) if "prepare --images" in block)
+        for said, less in (("10ep", "1ep"), ("--batch.global 128", "--batch.global 8"),
+                           ("--batch.micro 32", "--batch.micro 2")):
+            self.assertIn(said, block)
+            block = block.replace(said, less)
+        write_folder(self.folder / "pets", 10)
+        # What a picture is, its bytes say.
+        (self.folder / "cat.jpg").write_bytes(png(picture(0, 50)))
+        programs = self.folder / "programs"
+        programs.mkdir()
+        for name, place in (("trireme", PROGRAM), ("mpiexec", shutil.which(MPIEXEC))):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{place}" "$@"\n')
+            (programs / name).chmod(0o755)
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(["bash", "-euc", block], cwd=self.folder, capture_output=True, text=True, timeout=100,
+                              env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}, check=False)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, f"{block}\n{said}")
+        self.assertRegex(said, r"(?m)^top-1 +[\d.]+ %$")
+        self.assertRegex(said, r"(?m)^top-5 +100.00 %$")
+        self.assertRegex(said, r"(?m)^cat\.jpg: (lying|upright) [\d.]+ %, (lying|upright) [\d.]+ %$")
+        self.assertEqual([line["samples"] for line in self.metrics("pets-run") if "loss" in line], [8, 16, 24])
 
     def test_bad_input(self):
         self.assertIn("text/train.h5: a token shard, not an image shard",

@@ -6,6 +6,7 @@
 What imported models compute is compared with PyTorch by weights_torch_test.
 """
 import json
+import math
 import os
 import random
 import re
@@ -18,6 +19,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import safetensors_files as files  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
+
+
+# Runs a program, and then writes to a file how much memory it had at most, in KiB.
+MEASURED = """import os, resource, subprocess, sys
+status = subprocess.call(sys.argv[2:], close_fds=False)
+with open(f"{sys.argv[1]}-{os.getpid()}", "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(status)
+"""
 
 
 class Weights(ProgramTest):
@@ -405,6 +415,34 @@ class Weights(ProgramTest):
         self.assertRegex(done.stderr, "importing [0-9]{13} parameters needs about [0-9]+ MiB on each node, which has "
                          "[0-9]+: start it on more nodes")
         self.assertFalse((self.folder / "run").exists())
+
+    def most_resident(self, ranks, name, *arguments):
+        """The most memory that any of the ranks had, in bytes."""
+        measured = (sys.executable, "-c", MEASURED, self.folder / name)
+        self.expect_done(*arguments, before=(self.mpiexec, "-n", ranks, *measured))
+        found = [int(file.read_text()) for file in self.folder.glob(f"{name}-*")]
+        self.assertEqual(len(found), ranks)
+        return 1024 * max(found)
+
+    def test_no_rank_holds_the_model(self):
+        """Beyond what a small model takes, two ranks hold little more than half of a large one each."""
+        most = {}
+        for size, sizes in (("small", {"layers": 1}), ("large", {"layers": 3, "width": 1024, "heads": 16})):
+            config, shapes = files.gpt2_shapes(**sizes)
+            folder = self.model(size, (config, {}))
+            files.write_zeros(folder / "model.safetensors", shapes)
+            for ranks in (1, 2):
+                run = f"{size}-run-{ranks}"
+                most[size, "import", ranks] = self.most_resident(ranks, f"import-{size}-{ranks}", "import", "--from",
+                                                                 folder, "--output", run)
+                most[size, "export", ranks] = self.most_resident(ranks, f"export-{size}-{ranks}", "export",
+                                                                 "--checkpoint", run, "--output", f"{size}-out-{ranks}")
+        weights = 4 * sum(math.prod(shape) for shape in shapes.values())
+        self.assertGreater(weights, 140e6)
+        for command in ("import", "export"):
+            shares = [(most["large", command, ranks] - most["small", command, ranks]) / weights for ranks in (1, 2)]
+            self.assertGreater(shares[0], 0.8, command)  # the measure sees what a rank holds
+            self.assertLess(shares[1], 0.75, command)
 
     def test_fields_that_nobody_knows_are_said(self):
         theirs = self.model("gpt2", files.gpt2())

@@ -49,14 +49,22 @@ struct EqualityCase {
 };
 
 struct Observed {
-  LocalParts gradients;        // of the first step's mean loss
-  LocalParts weights;          // after EqualityCase::steps SGD steps
-  std::vector<double> losses;  // of as many AdamW steps
-  double evaluation = 0.0;     // loss sum after those steps
+  LocalParts gradients;                              // of the first step's mean loss
+  LocalParts weights;                                // after EqualityCase::steps SGD steps
+  std::map<std::string, std::vector<float>> states;  // of this rank's stage, after those steps
+  std::vector<double> losses;                        // of as many AdamW steps
+  double evaluation = 0.0;                           // loss sum after those steps
   // After them the largest magnitude in the padding of weights, gradients and the optimizer's
   // state.
   double padding = 0.0;
 };
+
+struct Tolerances {
+  double gradient, weight, loss;  // relative
+  double zero;                    // absolute, of gradients that are zero but for rounding
+};
+// By how much a grid that computes in this type may deviate from one rank that does.
+Tolerances tolerances_in(DType compute);
 
 // Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
