@@ -28,6 +28,8 @@ TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 
 # A leaf of two nodes, and one of one.
 ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "n4": "spine.leaf2.n4",
            "odd": "spine.odd"}
+# As of tests/run.sh --full.
+WHOLE_PRODUCT = os.environ.get("TRIREME_TESTS") == "full"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -58,7 +60,8 @@ class GridOrder(unittest.TestCase):
                      "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"] if nodes else []
             command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *flags]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, errors="replace",
-                              timeout=120, input=text, env={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)})
+                              timeout=120, input=text, env={**os.environ, "OMP_NUM_THREADS": "1", "TRIREME_NETWORK": "",
+                                                            "XDG_CACHE_HOME": str(self.folder / "cache"), **dict(environment)})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -194,32 +197,43 @@ class GridOrder(unittest.TestCase):
         said = self.on_ranks(4, [*evaluate, "--comm.network", "nothing"], status=2)
         self.assertEqual(said.count("nothing"), 1, said)
 
-    def forced(self, grid, combinations, placements):
-        """Checkpoints of every combination in every placement are those of the default algorithms on one node."""
-        ranks = len(placements[0]["order"])
-        steps = ("--run.steps", "2")
+    def forced(self, grid, combinations, shuffled, one_leaf, two_leaves):
+        """Checkpoints of every combination in every placement, in the launcher's order and shuffled, on nodes of one
+        leaf and of two, before and after a requeue, are those of the default algorithms on one node. A requeue
+        changes both the order and the leaves, so one for each combination is a pairwise cover."""
+        ranks = len(shuffled)
+        in_order = list(range(ranks))
+        steps = ("--run.steps", "2", "--checkpoint.every", "1")
         self.result(ranks, *grid, *steps, keep=True)
-        for algorithms in combinations:
-            for where in placements:
-                with self.subTest(algorithms=algorithms, **where):
-                    said = self.result(ranks, *grid, *steps, "--comm.algorithms", algorithms, steps=(2,), **where)
-                    self.assertIn(f"and {algorithms}; ", said)
+        requeues = [((in_order, one_leaf), (shuffled, two_leaves)), ((shuffled, one_leaf), (in_order, two_leaves))]
+        requeues += [(after, before) for before, after in requeues]
+        for i, algorithms in enumerate(combinations):
+            for before, after in requeues if WHOLE_PRODUCT else [requeues[i % len(requeues)]]:
+                with self.subTest(algorithms=algorithms, before=before, after=after):
+                    for order, nodes in before, after:
+                        again = order is after[0]
+                        said = self.result(ranks, *grid, *steps, "--comm.algorithms", algorithms, order=order, nodes=nodes,
+                                           steps=(2,), again=again)
+                        self.assertIn(f"and {algorithms}; ", said)
+                        self.assertEqual("going on from" in said, again, said)
+                        self.assertNotIn("agree to rounding", said)
+                        if not again:
+                            self.checkpoint(2).unlink()
 
     def test_every_algorithm_gives_the_same_bits(self):
-        # Six replicas: not a power of two.
-        one_leaf = {"order": [0, 1, 2, 3, 4, 5], "nodes": ["n1", "n1", "n1", "n3", "n3", "n3"]}
-        two_leaves = {"order": [4, 1, 5, 3, 0, 2], "nodes": ["n1", "n2", "n3", "n2", "n1", "n2"]}
+        # Six replicas: not a power of two. The leaves of three nodes hold parts that are no subtrees of the sums.
         self.forced(("--grid.data", "6"), [f"all_reduce={name}" for name in (
-            "direct", "pairwise", "stepwise", "bruck", "doubling", "halving", "binomial", "tiered")], [one_leaf, two_leaves])
+            "direct", "pairwise", "stepwise", "bruck", "doubling", "halving", "binomial", "tiered")],
+                    [4, 1, 5, 3, 0, 2], ["n1", "n1", "n1", "n3", "n3", "n3"], ["n1", "n2", "n3", "n2", "n1", "n2"])
 
     def test_every_algorithm_of_tensor_ranks_gives_the_same_bits(self):
-        shuffled = {"order": [2, 3, 1, 0], "nodes": ["n1", "n2", "n3", "n2"]}
         self.forced(("--grid.tensor", "4", "--grid.sequence_parallel", "true"),
                     [f"reduce_scatter={scatter},all_gather={gather},all_reduce={reduce},broadcast={broadcast}"
                      for scatter, gather, reduce, broadcast in (
                          ("pairwise", "pairwise", "tiered", "binomial"), ("halving", "bruck", "binomial", "chain"),
-                         ("tiered", "halving", "bruck", "tiered"), ("stepwise", "stepwise", "halving", "binomial"))],
-                    [shuffled])
+                         ("tiered", "halving", "bruck", "tiered"), ("stepwise", "stepwise", "halving", "binomial"),
+                         ("pairwise", "ring", "direct", "chain"), ("halving", "tiered", "doubling", "tiered"))],
+                    [2, 3, 1, 0], ["n1", "n1", "n3", "n3"], ["n1", "n2", "n3", "n2"])
 
     def test_tuning_changes_no_bit(self):
         # Each size is called four times a step at least: that is enough for all that is tried.
@@ -303,13 +317,42 @@ class GridOrder(unittest.TestCase):
         said = self.result(4, *sharded, "--shard.group", "4", nodes=["n1", "n3", "n1", "n3"])
         self.assertRegex(said, r"shards +shard.stage 3: each rank holds 1/4 of ")
 
+    def network(self, nodes, environment):
+        """What a run says of the network by itself, and its remarks."""
+        shutil.rmtree(self.folder / RUN, ignore_errors=True)
+        said = self.train(2, "--grid.data", "2", "--run.steps", "1", nodes=nodes, environment=environment)
+        found = re.search(r"(?m)^network +(.*); data: all_reduce ", said)
+        return found and found[1], [line for line in said.splitlines() if "comm.network: " in line]
+
+    def test_auto_takes_the_rates_that_a_probe_has_left_in_the_usual_place(self):
+        here = {"SLURM_CLUSTER_NAME": "little"}
+        rates = self.folder / "cache/trireme/network-little.json"
+        said = self.on_ranks(2, ["topo", "probe", "--collectives", "false"], nodes=["n1", "n3"], environment=here)
+        self.assertIn(f"stored in {rates}\n", said)
+        source, remarks = self.network(["n1", "n3"], here)
+        self.assertRegex(source, rf"^{re.escape(str(rates))}, measured 20\d\d-")
+        self.assertEqual(remarks, [])
+        table = json.loads((self.folder / RUN / "communication.json").read_text())
+        self.assertEqual(table["source"], source)
+        # Rates of other nodes are not used, and neither are those of another cluster.
+        source, remarks = self.network(["n1", "n2"], here)
+        self.assertEqual(remarks, [f"trireme: comm.network: {rates}: measured without n2; not used, run trireme topo probe "
+                                   "on these nodes"])
+        self.assertEqual(source, "the fabric's description, assumed rates")
+        other = {"SLURM_CLUSTER_NAME": "other"}
+        self.assertEqual(self.network(["n1", "n3"], other), ("the fabric's description, assumed rates", []))
+        # Without a folder for caches and a name of the cluster.
+        home = self.folder / "home/.cache/trireme/network-local.json"
+        home.parent.mkdir(parents=True)
+        rates.rename(home)
+        source, remarks = self.network(["n1", "n3"], {"XDG_CACHE_HOME": "", "HOME": str(self.folder / "home"),
+                                                      "SLURM_CLUSTER_NAME": ""})
+        self.assertRegex(source, rf"^{re.escape(str(home))}, measured 20\d\d-")
+        self.assertEqual(remarks, [])
+
     def test_auto_takes_the_rates_that_the_environment_names(self):
         def network(rates, nodes=("n1", "n3")):
-            shutil.rmtree(self.folder / RUN, ignore_errors=True)
-            said = self.train(2, "--grid.data", "2", "--run.steps", "1", nodes=nodes,
-                              environment={"TRIREME_NETWORK": str(rates)})
-            found = re.search(r"(?m)^network +(.*); data: all_reduce ", said)
-            return found and found[1], [line for line in said.splitlines() if "comm.network: " in line]
+            return self.network(nodes, {"TRIREME_NETWORK": str(rates)})
         rates = self.folder / "cluster.json"
         rates.write_text(json.dumps(network_rates(["n1", "n3"])))
         source, remarks = network(rates)

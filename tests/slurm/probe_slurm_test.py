@@ -73,12 +73,23 @@ class Probe(unittest.TestCase):
         self.assertGreater(rates["distances"][0]["flow"], same["flow"])
         self.assertEqual(data["slow"], [])
         self.assertIn("\nno link is slower than others like it\n", text)
-        # What is measured decides: with uplinks this narrow few bytes may cross them, with wide ones pairwise is best.
+        self.assert_wider_uplinks_change_the_choice(rates)
+
+    def assert_wider_uplinks_change_the_choice(self, rates):
+        """What is measured decides: with narrow uplinks few bytes may cross them, with wide ones another algorithm is
+        best. Each is predicted to be faster than the other where it is chosen."""
         narrow = self.explain(rates)
-        across["block"], across["flow"], across["host"] = 4 * same["flow"], same["flow"], same["flow"]
+        for link in ("u1", "u2", "d1", "d2"):
+            self.shape(link, 8 * UPLINK)
+            self.addCleanup(self.shape, link, UPLINK)
+        # Both hosts of a leaf together are the limit now.
+        text, _, rates = self.probe_until(lambda found: near(found[2]["distances"][2]["block"], 2 * HOST))
+        self.assertTrue(near(rates["distances"][2]["block"], 2 * HOST), text)
         wide = self.explain(rates)
-        self.assertEqual(wide["chosen"], "pairwise")
-        self.assertNotEqual(narrow["chosen"], "pairwise")
+        self.assertNotEqual(wide["chosen"], narrow["chosen"], text)
+        for here, there in (wide, narrow), (narrow, wide):
+            predicted = {one["algorithm"]: one["predicted_s"] for one in here["candidates"]}
+            self.assertLess(predicted[here["chosen"]], predicted[there["chosen"]], text)
 
     def test_collectives_are_timed_while_that_takes_seconds(self):
         text, _, rates = self.probe(collectives=True)
@@ -91,10 +102,11 @@ class Probe(unittest.TestCase):
         self.assertEqual(sizes["all_reduce"], {1 << 10, 32 << 10, 1 << 20})
 
     def explain(self, rates):
-        """Which algorithm is chosen for an all_reduce of 4 MiB on such a network, and why."""
+        """Which algorithm is chosen for an all_reduce of 256 KiB on such a network, and why. Of this size the
+        two best ones differ by a third."""
         files = [self.cluster.scratch / name for name in ("changed.json", "why.json")]
         files[0].write_text(json.dumps(rates), encoding="utf-8")
-        self.cluster.call(self.program, "topo", "explain", "all_reduce", "4M", "--network", files[0], "--json", files[1])
+        self.cluster.call(self.program, "topo", "explain", "all_reduce", "256K", "--network", files[0], "--json", files[1])
         return json.loads(files[1].read_text(encoding="utf-8"))
 
     def assert_doctor_says(self, *lines):
