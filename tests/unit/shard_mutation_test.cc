@@ -164,7 +164,7 @@ class Mutations {
   std::string path_, bytes_, whole_, spare_;
   std::vector<Case> cases_;
   unsigned char* outcomes_;
-  testing::TemporaryFolder folder_;
+  trireme::testing::TemporaryFolder folder_;
 };
 
 std::string written(const std::string& path) {
@@ -214,7 +214,7 @@ std::string without_record(const std::string& path) {
 
 int main(int argc, char** argv) {
   try {
-    const testing::TemporaryFolder folder;
+    const trireme::testing::TemporaryFolder folder;
     const auto named = [&](const char* name) { return (folder.path() / name).string(); };
     bool good = true;
     for (int i = 1; i < argc; ++i) good = Mutations(argv[i]).run(false) && good;
