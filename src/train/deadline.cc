@@ -18,7 +18,7 @@ bool is_number(const std::string& text) {
 }
 
 // Runs a command and returns the first line that it prints.
-std::string first_line_of(const std::string& command) {
+std::string first_line_printed_by(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "re"), &pclose);
   if (!pipe) return "";
   char line[256] = "";
@@ -58,7 +58,7 @@ std::optional<double> job_end_time() {
   // KILL, because the signals that stop a run are blocked here, and processes that we start inherit
   // that.
   return parse_end_time(
-      first_line_of(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
+      first_line_printed_by(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
 }
 
 Deadline::Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds)

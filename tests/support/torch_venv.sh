@@ -16,7 +16,7 @@ folder=$(dirname "$(dirname "$support")")/build/venv-torch
 case ${1-} in
   '')
     # shellcheck disable=SC2086  # a package each
-    exec "$support/venv.sh" "$folder" $packages
+    VENV_SECONDS=800 exec "$support/venv.sh" "$folder" $packages
     ;;
   --run) shift ;;
   *)

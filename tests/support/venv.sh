@@ -1,8 +1,10 @@
 #!/bin/sh
 # venv.sh FOLDER PACKAGE...: makes sure that FOLDER is a Python environment with these packages.
-# Prints a line and returns 77 (CTest: skipped) if it cannot be made, for example without a network.
+# Prints a line and returns 77 (CTest: skipped) if it cannot be made, for example without a network, or where that takes
+# longer than VENV_SECONDS (120).
 set -u
 folder=$1
+limit=${VENV_SECONDS:-120}
 shift
 
 skip() {
@@ -13,7 +15,7 @@ skip() {
 # Several tests may want the environment at once.
 mkdir -p "$folder" || skip "cannot make $folder"
 exec 9>"$folder/.lock"
-flock 9
+flock -w "$limit" 9 || skip "another test has been installing in $folder for $limit s"
 
 # pip comes last: without it an earlier attempt was interrupted.
 [ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >"$folder/.log" 2>&1 ||
@@ -24,16 +26,10 @@ for package in "$@"; do
   [ -e "$folder/.has-$package" ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
-# All at once: what is newest of one package may want another version of the next. uv downloads
-# and unpacks side by side, which matters for PyTorch's 6 GB. Its cache is a folder beside what it links to.
+# All at once: what is newest of one package may want another version of the next.
 # shellcheck disable=SC2086
-{
-  "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 --retries 1 uv &&
-    UV_CACHE_DIR=$folder/.cache UV_HTTP_TIMEOUT=20 "$folder/bin/uv" pip install --quiet --python "$folder/bin/python" $missing
-} >"$folder/.log" 2>&1 ||
-  "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 \
-    --retries 1 $missing >>"$folder/.log" 2>&1 || skip "pip cannot install$missing; see $folder/.log"
-rm -rf "$folder/.cache"
+timeout "$limit" "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --timeout 20 --retries 1 \
+  $missing >"$folder/.log" 2>&1 || skip "pip cannot install$missing; see $folder/.log"
 for package in $missing; do
   : >"$folder/.has-$package"
 done
