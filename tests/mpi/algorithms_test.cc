@@ -16,6 +16,7 @@
 #include "comm/mpi_transport.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
+#include "support/whole_product.h"
 
 namespace trireme {
 namespace {
@@ -46,13 +47,14 @@ class AlgorithmsTest : public ::testing::Test {
   }
   // Calls body(group) among the first ranks, as many as there are; of two also on one alone, which
   // the program never asks algorithms for, and of nine also among 3, 5 and 7, for which there are
-  // no launches.
+  // no launches. Not among more than `most`.
   template <class Body>
-  void among_ranks(const Body& body) {
+  void among_ranks(const Body& body, int most = 9) {
     std::vector<int> sizes{runtime().size()};
     if (runtime().size() == 2) sizes = {1, 2};
     if (runtime().size() == 9) sizes = {3, 5, 7, 9};
     for (const int size : sizes) {
+      if (size > most) continue;
       MpiGroup part = group();
       const bool here = runtime().rank() < size;
       MPI_Comm_split(group().comm, here ? 0 : MPI_UNDEFINED, runtime().rank(), &part.comm);
@@ -131,8 +133,17 @@ std::vector<T> along_tree(int ranks, std::size_t count, ReduceOp op) {
 
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
 
+// fp32 stands for the types that are added as they are, bf16 for those that are added in another one;
+// the others run among up to five ranks.
 template <class T>
-class AllTypes : public AlgorithmsTest {};
+class AllTypes : public AlgorithmsTest {
+ protected:
+  template <class Body>
+  void among_ranks(const Body& body) {
+    constexpr bool kStandsForOthers = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+    AlgorithmsTest::among_ranks(body, kStandsForOthers || testing::whole_product() ? 9 : 5);
+  }
+};
 using Types =
     ::testing::Types<float, BFloat16, Half, double, std::int32_t, std::int64_t, std::uint8_t>;
 TYPED_TEST_SUITE(AllTypes, Types);
