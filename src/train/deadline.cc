@@ -57,8 +57,8 @@ std::optional<double> job_end_time() {
   }
   // KILL, because the signals that stop a run are blocked here, and processes that we start inherit
   // that.
-  return parse_end_time(
-      first_line_printed_by(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
+  return parse_end_time(first_line_printed_by(
+      fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
 }
 
 Deadline::Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds)

@@ -133,8 +133,8 @@ std::vector<T> along_tree(int ranks, std::size_t count, ReduceOp op) {
 
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
 
-// fp32 stands for the types that are added as they are, bf16 for those that are added in another one;
-// the others run among up to five ranks.
+// fp32 stands for the types that are added as they are, bf16 for those that are added in another
+// one; the others run among up to five ranks.
 template <class T>
 class AllTypes : public AlgorithmsTest {
  protected:
