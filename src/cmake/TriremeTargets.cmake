@@ -5,18 +5,22 @@ set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesys
     <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 
 # Compiles a target with precompiled headers. COLD: its code touches no element of a tensor; in a
-# release it is compiled with -O1, which takes two thirds of the time. TEST: likewise, and GoogleTest is
-# among the headers.
+# release it is compiled with -O1, which takes two thirds of the time, and compiled in batches if TRIREME_UNITY is set; APART: not in
+# batches. TEST: as an executable's and APART, GoogleTest is among
+# the headers, and a sanitizer's build takes -O0, half of the time of its -O1.
 function(trireme_compile_quickly target)
-  cmake_parse_arguments(ARG "COLD;TEST" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;APART;TEST" "" "" ${ARGN})
   set(level "")
   set(owner trireme_precompiled)
   if(ARG_COLD OR ARG_TEST)
     set(level $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     set(owner trireme_precompiled_cold)
   endif()
+  if(ARG_TEST AND TRIREME_SANITIZE)
+    set(level $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
   target_compile_options(${target} PRIVATE ${level})
-  if(ARG_COLD AND TRIREME_UNITY)
+  if(ARG_COLD AND NOT ARG_APART AND TRIREME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TRIREME_UNITY})
     # Files have types in anonymous namespaces, which GCC takes for a mistake in a header.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
