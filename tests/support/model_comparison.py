@@ -11,7 +11,7 @@ RATE = 0.05
 
 class ModelComparison(unittest.TestCase):
     """PyTorch computes in fp64: what may deviate is our fp32 alone."""
-    program = ""  # model_program
+    model_program = ""
 
     def near(self, ours, theirs, tolerance, what):
         """The difference as a share of the whole tensor's length."""
@@ -21,23 +21,23 @@ class ModelComparison(unittest.TestCase):
         self.largest = max(self.largest, (error, what))
         self.assertLess(error, tolerance, what)
 
-    def run_ours(self, family, keys, given):
+    def run_ours(self, asked, given):
         with tempfile.TemporaryDirectory() as folder:
             named_arrays.write(f"{folder}/input", given)
-            subprocess.run([self.program, family, f"{folder}/input", f"{folder}/output",
-                            *(f"{key}={value}" for key, value in keys.items())], check=True)
+            subprocess.run([self.model_program, f"{folder}/input", f"{folder}/output", *asked], check=True)
             return named_arrays.read(f"{folder}/output")
 
-    def compare(self, case, family, keys, given, model, ours_of, logits, loss, tolerance, without_effect=()):
+    def compare(self, case, asked, given, model, ours_of, logits, loss, tolerance, without_effect=()):
         """Logits, a loss, its gradients, and two steps of SGD.
 
-        `case` has the numbers of micro-batches and of samples in each; `given` are the parameters and the fields that
-        our program gets. `ours_of(name, tensor)` lists our names and our layout of what is in their parameter, or in
+        `case` has the numbers of micro-batches and of samples in each; `asked` tells our program which model it
+        computes: see of_family and of_run. `given` are the fields that it gets and, unless a run holds them, the
+        parameters. `ours_of(name, tensor)` lists our names and our layout of what is in their parameter, or in
         its gradient. `logits` are theirs of the first micro-batch, `loss()` is theirs of a step. Parameters whose names
         end in one of `without_effect` have no gradient in exact arithmetic.
         """
         self.largest = (0.0, "")
-        ours = self.run_ours(family, keys, {"batch": torch.tensor([case.micro_batches, case.samples, RATE]), **given})
+        ours = self.run_ours(asked, {"batch": torch.tensor([case.micro_batches, case.samples, RATE]), **given})
         self.near(ours["logits"], logits, tolerance, "logits")
 
         def loss_with_gradients():
@@ -65,7 +65,17 @@ class ModelComparison(unittest.TestCase):
         print(f"{case}: largest deviation {self.largest[0]:.1e}, {self.largest[1]}")
 
 
+def of_family(family, **keys):
+    """The model of a family with these keys."""
+    return [family, *(f"{key}={value}" for key, value in keys.items())]
+
+
+def of_run(folder):
+    """The model of a run, whose newest checkpoint holds the weights."""
+    return ["--run", str(folder)]
+
+
 def main(program):
-    ModelComparison.program = program
+    ModelComparison.model_program = program
     torch.set_num_threads(1)
     unittest.main(argv=[""])

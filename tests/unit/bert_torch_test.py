@@ -93,8 +93,9 @@ class BertTest(model_comparison.ModelComparison):
         # Under their names, so that what `trireme import` knows of these is shown to be right.
         given = {"foreign/" + name: parameter for name, parameter in model.named_parameters()}
         given.update(texts.fields(case))
-        keys = dict(layers=case.layers, width=case.width, heads=case.heads, hidden=case.hidden,
-                    vocabulary=case.vocabulary, context=case.context, norm_epsilon=case.epsilon)
+        asked = model_comparison.of_family("bert", layers=case.layers, width=case.width, heads=case.heads,
+                                           hidden=case.hidden, vocabulary=case.vocabulary, context=case.context,
+                                           norm_epsilon=case.epsilon)
 
         def loss():
             # As their own loss, of all positions, where what is not masked has no label.
@@ -105,7 +106,7 @@ class BertTest(model_comparison.ModelComparison):
             return model(texts.tokens, attention_mask=texts.mask, labels=labels).loss
 
         # What a key's bias adds to all scores changes nothing.
-        self.compare(case, "bert", keys, given, model, lambda name, tensor: [(our_name(name), tensor)],
+        self.compare(case, asked, given, model, lambda name, tensor: [(our_name(name), tensor)],
                      texts.logits(model)[:case.samples], loss, 2e-5, ("attention.key.bias",))
 
     def test_small(self):

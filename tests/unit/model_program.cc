@@ -1,23 +1,32 @@
 // Computes with a model of any family what a test in Python compares with PyTorch.
 //
-//     model_program FAMILY INPUT OUTPUT [KEY=VALUE]...
+//     model_program INPUT OUTPUT FAMILY [KEY=VALUE]...
+//     model_program INPUT OUTPUT --run FOLDER
 //
-// The keys are those of model.*, without that prefix. INPUT and OUTPUT are files of named arrays
-// (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate),
-// `field/NAME` for each field of the micro-batches, one behind the other, and `parameter/NAME` for
-// each parameter under our names and in our layout, or `foreign/NAME` for the tensors of
-// Family's foreign model. OUTPUT gets `logits` of the first micro-batch
-// in evaluation, without targets; `loss` and `gradient/NAME` of a step's mean; the losses of two
-// steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
+// The keys are those of model.*, without that prefix. Without them a run says what the model is,
+// and its newest checkpoint holds the weights. INPUT and OUTPUT are files of named arrays
+// (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate) and
+// `field/NAME` for each field of the micro-batches, one behind the other. Without a run it also has
+// `parameter/NAME` for each parameter under our names and in our layout, or `foreign/NAME` for the
+// tensors of the family's foreign model. OUTPUT gets `logits` of the first micro-batch in
+// evaluation, without targets, or of a causal model in generation; `loss` and `gradient/NAME` of a
+// step's mean; the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after
+// them.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "trireme/comm/dry_rank.h"
 #include "trireme/models/family.h"
 #include "trireme/nn/block_run.h"
 #include "trireme/nn/fields.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/train/inference.h"
 
 #include "support/named_arrays.h"
 
@@ -26,10 +35,8 @@ namespace {
 
 class Program {
  public:
-  Program(const models::ModelRequest& request, const Arrays& given)
-      : given_(given),
-        model_(models::resolve(request, {})),
-        sample_(models::sample_shape(model_.request)) {
+  Program(models::Model model, const Arrays& given)
+      : given_(given), model_(std::move(model)), sample_(models::sample_shape(model_.request)) {
     const Array& numbers = given.at("batch");
     micro_batches_ = static_cast<std::int64_t>(numbers.at(0));
     samples_ = static_cast<std::int64_t>(numbers.at(1));
@@ -37,6 +44,14 @@ class Program {
     parallel::StepOptions options;
     options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, model_.plan, options);
+  }
+
+  void read_weights(const Checkpoint& checkpoint) {
+    parallel::Stage& stage = step_->stage();
+    read_checkpoint(ctx_, checkpoint, stage, checkpoint_slices(stage, nullptr, false));
+  }
+
+  void take_given_weights() {
     for (const nn::Parameter* parameter : step_->stage().parameters()) {
       const auto ours = given_.find("parameter/" + parameter->name());
       const Array from = ours == given_.end() ? foreign(*parameter) : ours->second;
@@ -49,15 +64,8 @@ class Program {
 
   Arrays run() {
     Arrays results;
-    nn::MicroBatch asked = micro_batch(0, false);
-    nn::Fields fields;
-    for (const nn::Field& field : asked.fields) {
-      if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
-    }
-    asked.fields = fields;
-    nn::BlockRun forward(ctx_, step_->stage().blocks(0), asked, nn::BlockRun::Keep::kNothing);
-    const auto logits = forward.forward({}).at(0).span<float>();
-    results["logits"] = Array(logits.begin(), logits.end());
+    results["logits"] =
+        model_.attention && model_.attention->causal ? generated_logits() : logits();
 
     const auto first = step_->accumulate(micro_batches());
     results["loss"] = {static_cast<float>(first.loss)};
@@ -97,6 +105,48 @@ class Program {
     }
     throw std::runtime_error("nothing gives " + parameter.name());
   }
+
+  Array forward(const nn::MicroBatch& batch) {
+    nn::BlockRun run(ctx_, step_->stage().blocks(0), batch, nn::BlockRun::Keep::kNothing);
+    const auto logits = run.forward({}).at(0).span<float>();
+    return {logits.begin(), logits.end()};
+  }
+  Array logits() {
+    nn::MicroBatch asked = micro_batch(0, false);
+    nn::Fields fields;
+    for (const nn::Field& field : asked.fields) {
+      if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
+    }
+    asked.fields = fields;
+    return forward(asked);
+  }
+  // A causal model's head gives logits in generation alone, and of the last position alone: so the
+  // positions of a text come one by one.
+  Array generated_logits() {
+    const Tensor tokens = micro_batch(0, false).field(nn::kTokens);
+    const std::int64_t length = model_.plan.length, vocabulary = model_.data.vocabulary.value();
+    Array all(static_cast<std::size_t>(samples_ * length * vocabulary));  // (B, T, V)
+    nn::KeyValueCache cache;
+    cache.capacity = length;
+    for (; cache.past < length; ++cache.past) {
+      nn::MicroBatch next;
+      next.batch = samples_;
+      next.length = 1;
+      next.cache = &cache;
+      const Tensor column = ctx_.allocate({samples_}, DType::kI32);
+      for (std::int64_t b = 0; b < samples_; ++b) {
+        column.data<std::int32_t>()[b] = tokens.data<std::int32_t>()[b * length + cache.past];
+      }
+      next.fields.set(nn::kTokens, column);
+      const Array of_column = forward(next);  // (B, V)
+      for (std::int64_t b = 0; b < samples_; ++b) {
+        std::copy_n(of_column.begin() + b * vocabulary, vocabulary,
+                    all.begin() + (b * length + cache.past) * vocabulary);
+      }
+    }
+    return all;
+  }
+
   static Array values_of(const nn::Parameter& parameter, const Tensor& tensor) {
     const auto values = tensor.span<float>();
     const auto count = parameter.placement().global.elements();
@@ -164,17 +214,28 @@ class Program {
 
 int main(int argc, char** argv) {
   using namespace trireme;
-  if (argc < 4) return 2;
+  using testing::Program;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() < 3 || (words[2] == "--run" && words.size() != 4)) return 2;
   try {
-    models::ModelRequest request{argv[1], {}};
-    for (int i = 4; i < argc; ++i) {
-      const std::string key = argv[i];
-      const std::size_t equals = key.find('=');
-      if (equals == std::string::npos) return 2;
-      request.keys[key.substr(0, equals)] = key.substr(equals + 1);
+    const testing::Arrays given = testing::read_arrays(words[0]);
+    std::optional<Program> program;
+    if (words[2] == "--run") {
+      DryRank rank{{}};
+      const Checkpoint checkpoint = open_checkpoint_or_run(rank.world(), words[3]);
+      program.emplace(InferencePlan(checkpoint).model, given);
+      program->read_weights(checkpoint);
+    } else {
+      models::ModelRequest request{words[2], {}};
+      for (const std::string& word : std::span(words).subspan(3)) {
+        const std::size_t equals = word.find('=');
+        if (equals == std::string::npos) return 2;
+        request.keys[word.substr(0, equals)] = word.substr(equals + 1);
+      }
+      program.emplace(models::resolve(request, {}), given);
+      program->take_given_weights();
     }
-    const testing::Arrays given = testing::read_arrays(argv[2]);
-    testing::write_arrays(argv[3], testing::Program(request, given).run());
+    testing::write_arrays(words[1], program->run());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -69,16 +69,17 @@ class VitTest(model_comparison.ModelComparison):
         given = {"parameter/" + ours: values for name, parameter in model.named_parameters()
                  for ours, values in ours_of(name, parameter)}
         given.update({"field/pixels": pixels, "field/targets": targets})
-        keys = dict(layers=case.layers, width=case.width, heads=case.heads, hidden=case.hidden, patch=case.patch,
-                    image=case.image, classes=case.classes, norm_epsilon=case.epsilon,
-                    label_smoothing=case.smoothing)
+        asked = model_comparison.of_family("vit", layers=case.layers, width=case.width, heads=case.heads,
+                                           hidden=case.hidden, patch=case.patch, image=case.image,
+                                           classes=case.classes, norm_epsilon=case.epsilon,
+                                           label_smoothing=case.smoothing)
         pixels = pixels.double().permute(0, 3, 1, 2)
 
         def loss():
             return nn.functional.cross_entropy(model(pixels).logits, targets, label_smoothing=case.smoothing)
 
         # What a key's bias adds to all scores changes nothing.
-        self.compare(case, "vit", keys, given, model, ours_of, model(pixels[:case.samples]).logits, loss, 2e-5,
+        self.compare(case, asked, given, model, ours_of, model(pixels[:case.samples]).logits, loss, 2e-5,
                      ("attention.key.bias",))
 
     def test_small(self):
