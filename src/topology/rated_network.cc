@@ -43,10 +43,7 @@ TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
   }
   for (int tier = 1; tier < tiers; ++tier) {
     first_link_.push_back(static_cast<int>(links_.size()));
-    double out = 0.0;
-    for (int distance = tier + 1; distance <= tiers; ++distance) {
-      out = std::max(out, at(distance).block);
-    }
+    const double out = at(tier + 1).block;  // the rates of larger blocks are of their own ways up
     std::vector<int> block_of(static_cast<std::size_t>(hosts));
     std::vector<int> first(static_cast<std::size_t>(blocks.blocks(tier)), -1);
     for (int host = 0; host < hosts; ++host) {

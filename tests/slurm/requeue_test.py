@@ -4,8 +4,9 @@ the time limit, preemption.
 
     python3 requeue_test.py TRIREME CHECKPOINT_DIFFERENCE
 
-One cluster for all cases. The job with the time limit has a node of its own and runs beside the others, for
-Slurm knows no limit below a minute.
+One cluster for all cases: n1 to n3 below one leaf switch, n4 and n5 below another. The job with the time limit has
+a node of its own and runs beside the others, for Slurm knows no limit below a minute. The others are three replicas,
+whose gradients make no balanced tree.
 """
 import json
 import re
@@ -61,7 +62,7 @@ class Requeue(unittest.TestCase):
         cls.limited = cls.submit("limited", "-N1", "-w", "n5", "--time=1", steps=ENDLESS)
         # Slurm itself sends this one, some time after the first twenty seconds.
         cls.asked = cls.submit("asked", "-N1", "-w", "n5", "--time=2", "--signal=USR1@100", steps=ENDLESS)
-        cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2", *cls.trireme.train("whole", *MODEL))
+        cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2,n3", *cls.trireme.train("whole", *MODEL))
         cls.whole = cls.trireme.curve("whole")
         assert len(cls.whole) == STEPS
 
@@ -80,39 +81,47 @@ class Requeue(unittest.TestCase):
         self.assertEqual(log.count("\nstart ") + log.startswith("start "), restarts + 1, log)
         self.assertEqual(log.count("going on from "), restarts, log)
 
-    def test_requeue_by_hand(self):
-        # The flag is repeated, what it did is not.
-        job = self.submit("by_hand", "-N2", "--exclude=n5", resume="never")
-        self.wait_for_steps("by_hand", job, 60)
-        self.cluster.call("scontrol", "requeue", job)
-        self.cluster.wait_for_state(job, "COMPLETED")
-        self.expect_same_curve("by_hand", job, 1)
-        self.assertIn("an earlier start of this job followed run.resume never already", self.cluster.log(job))
+    def expect_same_weights(self, run, whole, steps):
+        for step in steps:
+            name = f"checkpoints/step-{step:08d}.h5"
+            differ = subprocess.run([self.difference, "--bits", self.folder / whole / name, self.folder / run / name],
+                                    check=True, capture_output=True, text=True)
+            self.assertEqual(differ.stdout, "", f"{run}, step {step}")
+
+    def drain(self, node):
+        self.cluster.call("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+
+    def resume_all(self):
+        for node in self.cluster.call("sinfo", "-h", "-N", "-p", "batch", "-t", "drain", "-o", "%N").split():
+            self.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def test_requeue_to_other_nodes(self):
-        job = self.submit("elsewhere", "-N2", "--exclude=n5", more=("--comm.tune", "true"))
+        # From one leaf switch to two and back. The first node goes: rank 0 moves too, and with it who holds the run
+        # folder. A flag is repeated, what it did is not.
+        self.addCleanup(self.resume_all)
+        self.drain("n4")
+        job = self.submit("elsewhere", "-N3", "--exclude=n5", resume="never", more=("--comm.tune", "true"))
         self.wait_for_steps("elsewhere", job, 60)
-        nodes = self.cluster.call("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).split()
-        # The first one: rank 0 moves too, and with it who holds the run folder.
-        self.cluster.call("scontrol", "update", f"NodeName={nodes[0]}", "State=DRAIN", "Reason=test")
-        self.addCleanup(self.cluster.call, "scontrol", "update", f"NodeName={nodes[0]}", "State=RESUME")
+        self.resume_all()
+        self.drain("n1")
+        self.cluster.call("scontrol", "requeue", job)
+        self.wait_for_steps("elsewhere", job, 150)
+        self.resume_all()
+        self.drain("n4")
         self.cluster.call("scontrol", "requeue", job)
         self.cluster.wait_for_state(job, "COMPLETED")
-        starts = re.findall(r"(?m)^start \d on (\S+)$", self.cluster.log(job))
-        self.assertEqual(len(set(starts)), 2, self.cluster.log(job))
-        self.assertNotIn(nodes[0], self.cluster.call("scontrol", "show", "hostnames", starts[1]).split())
-        self.expect_same_curve("elsewhere", job, 1)
+        log = self.cluster.log(job)
+        self.assertEqual(re.findall(r"(?m)^start \d on (\S+)$", log), ["n[1-3]", "n[2-4]", "n[1-3]"], log)
+        self.assertIn("an earlier start of this job followed run.resume never already", log)
+        self.expect_same_curve("elsewhere", job, 2)
         # The places of the grid are ordered anew, algorithms are chosen and tuned anew, and no weight differs.
         events = [json.loads(line) for line in (self.folder / "elsewhere/events.jsonl").read_text().splitlines()]
         places = [event["places"] for event in events if event["event"] == "start"]
-        self.assertEqual(len(set(places)), 2, places)
-        self.assertIn(nodes[0], places[0])
-        self.assertNotIn(nodes[0], places[1])
+        self.assertEqual([[node in place for node in ("n1", "n4")] for place in places],
+                         [[True, False], [False, True], [True, False]], places)
         self.assertEqual({event["event"] for event in events} & {"tuned"}, {"tuned"})
-        last = f"checkpoints/step-{STEPS:08d}.h5"
-        differ = subprocess.run([self.difference, "--bits", self.folder / "whole" / last, self.folder / "elsewhere" / last],
-                                check=True, capture_output=True, text=True)
-        self.assertEqual(differ.stdout, "")
+        # The checkpoint of step 100 is from two leaf switches, those before and after from one.
+        self.expect_same_weights("elsewhere", "whole", range(50, STEPS + 1, 50))
 
     def test_requeue_on_half_the_nodes(self):
         bits = ("--run.same_bits", "true")
@@ -130,13 +139,10 @@ class Requeue(unittest.TestCase):
         self.assertIn("grid       4 x 1 x 1", log)
         self.assertIn("grid       2 x 1 x 1", log)
         self.assertEqual(self.trireme.curve("half"), whole, log)
-        last = f"checkpoints/step-{STEPS:08d}.h5"
-        differ = subprocess.run([self.difference, "--bits", self.folder / "four" / last, self.folder / "half" / last],
-                                check=True, capture_output=True, text=True)
-        self.assertEqual(differ.stdout, "")
+        self.expect_same_weights("half", "four", [STEPS])
 
     def test_signal(self):
-        job = self.submit("signal", "-N2", "--exclude=n5")
+        job = self.submit("signal", "-N3", "--exclude=n5")
         self.wait_for_steps("signal", job, 60)
         self.cluster.call("scancel", "--signal=USR1", job)
         self.cluster.wait_for_state(job, "COMPLETED")
@@ -144,9 +150,9 @@ class Requeue(unittest.TestCase):
         self.expect_same_curve("signal", job, 1)
 
     def test_preemption(self):
-        job = self.submit("preempted", "-N2", "-w", "n1,n2")
+        job = self.submit("preempted", "-N3", "-w", "n1,n2,n3")
         self.wait_for_steps("preempted", job, 60)
-        other = self.cluster.sbatch("#!/bin/sh\nsleep 1\n", "-p", "urgent", "-N2", "-w", "n1,n2", "--exclusive")
+        other = self.cluster.sbatch("#!/bin/sh\nsleep 1\n", "-p", "urgent", "-N3", "-w", "n1,n2,n3", "--exclusive")
         self.cluster.wait_for_state(other, "COMPLETED")
         self.cluster.wait_for_state(job, "COMPLETED")
         self.expect_same_curve("preempted", job, 1)

@@ -1,6 +1,9 @@
 // Stored rates, predicted times, and the algorithms that follow from them.
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -9,6 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/segments.h"
 #include "trireme/topology/planner.h"
@@ -102,6 +106,84 @@ TEST(StoredRates, OfOtherHostsOrTiersAreStale) {
   EXPECT_EQ(why_other_tiers(measured().rates, 1), "rates for 3 distances, but the ranks have 2");
 }
 
+TEST(StoredRates, LieInAFileOfTheCluster) {
+  const auto set = [](const char* name, const std::string& value) {
+    value.empty() ? unsetenv(name) : setenv(name, value.c_str(), 1);
+  };
+  const std::map<std::string, std::string> given = {
+      {"TRIREME_NETWORK", ""}, {"XDG_CACHE_HOME", "/cache"}, {"SLURM_CLUSTER_NAME", "alps"}};
+  std::map<std::string, std::string> before;
+  for (const auto& [name, value] : given) {
+    before[name] = environment(name.c_str());
+    set(name.c_str(), value);
+  }
+  EXPECT_EQ(usual_rates_path(), "/cache/trireme/network-alps.json");
+  // A name with a slash would lead to another folder.
+  set("SLURM_CLUSTER_NAME", "x/../../alps");
+  EXPECT_EQ(usual_rates_path(), "/cache/trireme/network-local.json");
+  set("TRIREME_NETWORK", "/site/rates.json");
+  EXPECT_EQ(usual_rates_path(), "/site/rates.json");
+  for (const auto& [name, value] : before) set(name.c_str(), value);
+}
+
+// Eight ranks on six nodes, on three leaves of two pods.
+TreeNetwork of_three_tiers() {
+  const RankBlocks blocks(
+      8, {{0, 0, 0, 1, 2, 3, 4, 5}, {0, 0, 0, 0, 1, 1, 2, 2}, {0, 0, 0, 0, 0, 0, 1, 1}});
+  return TreeNetwork(blocks, {.distances = {{1e-6, 4e9, 5e9},
+                                            {1e-6, 1e9, 1.2e9},
+                                            {1e-6, 1e9, 1.1e9, 1.5e9},
+                                            {1e-6, 1e9, 1.1e9, 2e9}}});
+}
+
+// The rate of a distance is that out of a block of the tier below. The blocks inside of that one
+// have their own.
+TEST(RatedNetwork, EachTierHasItsOwnRate) {
+  const TreeNetwork network = of_three_tiers();
+  EXPECT_EQ(network.way_up(0, 0).bytes_per_second, 1.2e9);
+  EXPECT_EQ(network.way_up(1, 0).bytes_per_second, 1.5e9);
+  EXPECT_EQ(network.way_up(2, 0).bytes_per_second, 2e9);
+}
+
+TEST(RatedNetwork, CountsTheMessagesOfEveryoneAsTheirRoutesDo) {
+  const TreeNetwork network = of_three_tiers();
+  std::vector<double> expected(network.links().size(), 0.0), counted;
+  for (int from = 0; from < network.ranks(); ++from) {
+    for (int to = 0; to < network.ranks(); ++to) {
+      std::vector<int> route;
+      if (from != to) network.route(from, to, route);
+      for (const int link : route) expected[static_cast<std::size_t>(link)] += 1.0;
+    }
+  }
+  network.count_everyone(counted);
+  EXPECT_EQ(counted, expected);
+}
+
+// The slowest host and the slowest leaf of a description tell the rates of all.
+TEST(Planner, TheLowestRateOfATierCounts) {
+  const auto rates = [](double last_uplink) {
+    Fabric fabric(FabricSource::kDump);
+    const auto leaf = [&](const char* name, double up,
+                          std::vector<std::pair<const char*, double>> hosts) {
+      const int own = fabric.add_switch(name);
+      for (const auto& [host, rate] : hosts) fabric.add_cable({own, fabric.add_host(host), rate});
+      fabric.add_cable({fabric.add_switch("spine"), own, up});
+    };
+    leaf("leaf1", 15e9, {{"n1", 10e9}, {"n2", 20e9}});
+    leaf("leaf2", last_uplink, {{"n3", 20e9}, {"n4", 20e9}});
+    fabric.find_levels();
+    std::string remark;
+    const JobNetwork job = job_network(fabric, "dump", {"n1", "n2", "n3", "n4"}, remark);
+    EXPECT_EQ(remark, "");
+    EXPECT_EQ(job.rates.distances.at(1).host, 10e9);
+    EXPECT_EQ(assumed_rates(job.blocks, 10e9).distances.at(2).block, 10e9);
+    return job.rates.distances.at(2).block;
+  };
+  EXPECT_EQ(rates(30e9), 15e9);
+  // Where one is not known the others tell nothing of it.
+  EXPECT_EQ(rates(0.0), 10e9);
+}
+
 // Hosts below one switch, one rank each.
 TreeNetwork flat(int ranks, const DistanceRates& rates) {
   std::vector<int> hosts(static_cast<std::size_t>(ranks));
@@ -134,6 +216,18 @@ TEST(ClosedForms, AreThoseOfTheTextbooks) {
   expect(Collective::kAllGather, Algorithm::kHalving, 3 * a + (p - 1) * part * b);
   expect(Collective::kReduceScatter, Algorithm::kHalving, 3 * a + (p - 1) * part * (b + g));
   expect(Collective::kAllToAll, Algorithm::kPairwise, a + (p - 1) * part * b);
+  // Five turns for each partner: each takes a latency, and all of them add what one would.
+  const auto in_turns = [](int ranks) {
+    const TreeNetwork own = flat(ranks, {.latency = a, .flow = 1 / b, .host = 1 / b});
+    const auto bytes = static_cast<std::size_t>(ranks) * 5 * kTurnBytes;
+    return Predictor(own, {.reduced_byte = g}, nullptr)
+        .closed_form(Collective::kReduceScatter, Algorithm::kStepwise, bytes)
+        ->seconds;
+  };
+  for (const int ranks : {8, 65}) {
+    const double seconds = (ranks - 1) * (5 * a + 5.0 * kTurnBytes * (b + g));
+    EXPECT_NEAR(in_turns(ranks) / seconds, 1.0, 1e-9) << ranks;
+  }
   // The root sends to its three children at once, the largest subtree's root to its two, and so on.
   // Of four segments, which the root sends one after another to three ranks each.
   expect(Collective::kBroadcast, Algorithm::kBinomial, 3 * n * b + 2 * a + (3 + 1) * (n / 4) * b);
@@ -325,6 +419,20 @@ TEST(Planner, ChoosesTheFastestAtEverySize) {
       // Few rounds for small messages, few bytes for large ones.
       EXPECT_NE(table.choose(Collective::kAllReduce, 1024, 16),
                 table.choose(Collective::kAllReduce, std::size_t{1} << 26, 16));
+      // An algorithm stays while it is within 3 % of the fastest one at the next size.
+      for (std::size_t i = 0; i + 1 < table.rules().size(); ++i) {
+        const AlgorithmTable::Rule &rule = table.rules()[i], &next = table.rules()[i + 1];
+        if (next.collective != rule.collective) continue;
+        int power = 20;  // of the square root of two
+        const auto bytes = [&] { return static_cast<std::size_t>(std::exp2(power / 2.0)); };
+        while (bytes() <= rule.up_to_bytes) ++power;
+        const auto seconds = [&](Algorithm algorithm) {
+          return predict(predictor, rule.collective, algorithm, bytes())->seconds;
+        };
+        EXPECT_GT(seconds(rule.algorithm) / seconds(next.algorithm), 1.03 - 1e-9)
+            << name_of(rule.collective) << " to " << rule.up_to_bytes << " by "
+            << name_of(rule.algorithm) << ", then " << name_of(next.algorithm);
+      }
     }
   }
 }
@@ -413,6 +521,11 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
   EXPECT_NEAR(factor(second, 1 << 20), 4.0, 1e-9);  // only the first was measured there
   EXPECT_NEAR(factor(likely[2].algorithm, 1 << 10), 2.0, 1e-9);  // the upper one of two
   EXPECT_DOUBLE_EQ(factor(first, 1 << 20, 8), 1.0);
+  // However far a measurement is off, it corrects by 8 at most.
+  for (const auto& [ratio, most] : {std::pair(100.0, 8.0), std::pair(0.01, 1 / 8.0)}) {
+    EXPECT_NEAR(correction({{kSum, first, 1 << 10, 4, ratio}}, kSum, first, 1 << 10, 4, 0), most,
+                1e-9);
+  }
   EXPECT_DOUBLE_EQ(correction(ratios, Collective::kAllGather, first, 1 << 20, 4, 0), 1.0);
   EXPECT_NEAR(correction(job.ratios, kSum, first, kBytes, 4, network.predictor.partials()), 8.0,
               1e-9);

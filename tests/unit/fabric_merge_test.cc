@@ -1,4 +1,5 @@
 // What several sources tell of a cluster becomes one fabric, and what is told of that.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -98,6 +99,53 @@ TEST(Merge, WhereTwoDisagreeBothAreNamed) {
             "ibnetdiscover");
 }
 
+// Lines of a dump for one more host, which has an adapter, and a cable if `port` tells of one.
+std::string more_host(const std::string& name, const std::string& port = "") {
+  return "caguid=0xee00\nCa\t1 \"H-000000000000ee00\"\t\t# \"" + name + " mlx5_0\"\n" + port;
+}
+
+TEST(Merge, WhereOneTellsNoLeafNothingIsOdd) {
+  // The address of a job's node names no switch.
+  const Fabric fabric =
+      merge_fabrics(fabric_of_addresses({{"l1.host1", "switch.node"}, {"host2", "node"}}),
+                    read_ibnetdiscover(kDump, "dump"));
+  EXPECT_EQ(fabric.remarks(), Names{});
+  EXPECT_EQ(cables(fabric), cables(read_ibnetdiscover(kDump, "dump")));
+  EXPECT_EQ(cable_of(fabric, "host1").from, FabricSource::kSlurm);
+  EXPECT_EQ(cable_of(fabric, "host2").from, FabricSource::kDump);
+  // An adapter has no cable.
+  const Fabric apart = merged(kSlurm, kDump + more_host("host3"));
+  EXPECT_EQ(apart.remarks(), Names{});
+  EXPECT_EQ(cables(apart), cables(read_ibnetdiscover(kDump, "dump")));
+}
+
+// Where hosts have two adapters, two leaf switches of a dump are one of Slurm's.
+TEST(Merge, AHostThatMovesHasACableToEachRail) {
+  Fabric rails(FabricSource::kDump);
+  const auto add = [&](const char* leaf, std::vector<const char*> hosts) {
+    for (const char* host : hosts) rails.add_cable({rails.add_switch(leaf), rails.add_host(host)});
+  };
+  add("first1", {"a", "b"}), add("second1", {"a", "b"});
+  add("first2", {"c", "d", "e"}), add("second2", {"c", "d", "e"});
+  rails.find_levels();
+  const Fabric fabric = merge_fabrics(
+      read_slurm_topology("SwitchName=l1 Nodes=a,b,e\nSwitchName=l2 Nodes=c,d\n", "t"), rails);
+  EXPECT_EQ(fabric.remarks(), (Names{"host 'e': Slurm puts it below 'l1', ibnetdiscover below "
+                                     "'first2'; Slurm counts"}));
+  EXPECT_EQ(cables(fabric),
+            (std::set<std::string>{"first1 - a", "first1 - b", "first1 - e", "first2 - c",
+                                   "first2 - d", "second1 - a", "second1 - b", "second1 - e",
+                                   "second2 - c", "second2 - d"}));
+}
+
+TEST(Merge, HostsThatOneLacksAreNamed) {
+  const std::string dump = kDump + more_host("host3");
+  EXPECT_EQ(merged("SwitchName=l1 Nodes=host1\nSwitchName=l2 Nodes=host2\n", dump).remarks(),
+            (Names{"a host of ibnetdiscover is not in Slurm: host3"}));
+  // Of a job's own addresses no more is expected than the job's hosts.
+  EXPECT_EQ(merged("SwitchName=l1 Nodes=host1\n", dump).remarks(), Names{});
+}
+
 TEST(Merge, AnotherClustersDumpIsLeftOut) {
   // bad input: a dump of ibnetdiscover of another cluster | remark: ibnetdiscover describes none of
   // the hosts of Slurm, such as 'x1': it is of another cluster and is left out | 0
@@ -137,6 +185,12 @@ TEST(Merge, PortsOfThisHost) {
              "ibnetdiscover counts",
              "host1 mlx5_0 port 1: ibnetdiscover has a cable there, in sysfs it is DOWN (Polling)",
              "host1 mlx5_0 port 1: the rate 'a rate' is unknown"}));
+  // The second port of an adapter is another one, of which the dump has no cable.
+  LocalPort second = port("100 Gb/sec (2X HDR)");
+  second.number = 2;
+  const std::size_t remarks = fabric.remarks().size();
+  merge_ports(fabric, "host1", {second});
+  EXPECT_EQ(fabric.remarks().size(), remarks);
   merge_ports(fabric, "login", {port("200 Gb/sec (4X HDR)")});
   EXPECT_EQ(fabric.remarks().back(),
             "this host, 'login', is not in the fabric; the ports that sysfs has are left out");
@@ -168,6 +222,27 @@ TEST(Merge, MeasuredRatesAreTheLast) {
              "of 2; ibnetdiscover counts",
              "the ways up from a switch of level 1: ibnetdiscover says 800 Gbit/s, measurement "
              "120 Gbit/s, for 2 of 2; ibnetdiscover counts"}));
+}
+
+// What leaves a block together is divided among its cables up. A cable between two leaves makes one
+// block of them, and leads not up.
+TEST(Merge, CablesUpShareWhatWasMeasured) {
+  for (const bool joined : {false, true}) {
+    Fabric fabric = fabric_of_addresses({{"spine[1-2].leaf1.n1", "switch.switch.node"},
+                                         {"spine[1-2].leaf2.n2", "switch.switch.node"}});
+    if (joined) fabric.add_cable({fabric.add_switch("leaf1"), fabric.add_switch("leaf2")});
+    NetworkRates rates;
+    rates.distances = {{}, {1e-6, 9e9, 10e9, 0.0}, {2e-6, 9e9, 10e9, 15e9}};
+    merge_rates(fabric, rates);
+    const double up = joined ? 15e9 / 4 : 15e9 / 2;
+    for (const Cable& cable : fabric.cables()) {
+      const auto level = [&](int vertex) {
+        return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
+      };
+      const auto [low, high] = std::minmax({level(cable.a), level(cable.b)});
+      EXPECT_DOUBLE_EQ(cable.bytes_per_second, low == high ? 0.0 : low == 0 ? 10e9 : up);
+    }
+  }
 }
 
 TEST(Merge, AMeasurementAloneIsAFabric) {

@@ -110,6 +110,11 @@ TEST(SlurmAddresses, TellTheWaysUp) {
   EXPECT_TRUE(fabric.host("n4"));
   EXPECT_EQ(fabric.remarks(),
             (Names{"the address 'leaf.1.n5' does not fit its pattern 'switch.node'"}));
+  // A dot in brackets separates nothing: the pattern fits, and the list of names is wrong.
+  EXPECT_EQ(message_of([] {
+              fabric_of_addresses({{"leaf[1.2].n1", "switch.node"}});
+            }),
+            "the list of nodes 'leaf[1.2]': '1.2' is no number");
 }
 
 TEST(Ibnetdiscover, CablesRatesAndHostsOfSeveralAdapters) {
@@ -251,6 +256,10 @@ TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
   EXPECT_EQ(remarks("\n[1](cc01)", "\n[1](bb01)"),
             (Names{"dump, line 28: port 1 of 000000000000cc00 has the GUID 000000000000bb01, which "
                    "is that of port 1 of 000000000000bb00"}));
+  // A port that is told twice has one GUID, its own.
+  const std::string port = "[1](cc01) \t\"S-000000000000aa02\"[1]\t\t# lid 5 lmc 0 \"leaf1\"";
+  EXPECT_EQ(remarks(port, port + " lid 4 4xHDR\n" + port),
+            (Names{"dump, line 29: port 1 of 000000000000cc00 has a second cable"}));
   EXPECT_EQ(
       remarks("[3]	\"S-000000000000aa03\"[3]", "[3]	\"S-000000000000aa03\"[1]"),
       (Names{"dump, line 8: port 3 of 000000000000aa01 leads to a port that leads elsewhere",

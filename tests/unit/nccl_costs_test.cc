@@ -88,6 +88,17 @@ TEST(NcclCosts, TreesReachAllNodes) {
   }
 }
 
+// Of three leaves the one in the middle has most nodes, and bytes out of it.
+TEST(NcclCosts, TheBusiestLeafDecides) {
+  const NcclGroup group = nccl_group(blocks_of({0, 1, 1, 1, 2}, 1), rates_of(1));
+  ASSERT_TRUE(group.pat);
+  // At distance 2 two of its nodes send 2/5 out of it, at 4 and at 1 one sends 1/5.
+  EXPECT_NEAR(group.pat->seconds_per_byte * kRate, 1.2, 1e-9);
+  // Where nothing limits the leaves, the nodes do: they send 1/5, 2/5 and 1/5.
+  const NcclGroup free = nccl_group(blocks_of({0, 1, 1, 1, 2}, 1), rates_of(0));
+  EXPECT_NEAR(free.pat->seconds_per_byte * kRate, 0.8, 1e-9);
+}
+
 // The farthest ranks exchange least, so tapered uplinks hurt it less than a ring in a bad order.
 TEST(NcclCosts, ParallelTreesSendMostBytesNear) {
   const NcclGroup group = nccl_group(blocks_of({0, 0, 0, 0, 1, 1, 1, 1}, 1), rates_of(1));
@@ -112,6 +123,15 @@ TEST(NcclCosts, SeveralRanksOfANodeShareItsWayOut) {
   EXPECT_NEAR(time_of(group, kAllReduce, kRing, 1 << 26),
               2 * part * (2 * (kLatency + kHop) + 6 * (1e-6 + kHop)) + 2 * part * kBytes / 1e9,
               1e-9);
+}
+
+// All ranks of a node together may send faster than one message does.
+TEST(NcclCosts, ANodeSendsAtTheRateOfAllItsRanks) {
+  NetworkRates rates = rates_of(4);
+  for (DistanceRates& each : rates.distances) each.flow = kRate / 2;
+  EXPECT_NEAR(nccl_group(blocks_of({0, 0}, 2), rates).ring.seconds_per_byte, 1.0 / kRate, 1e-15);
+  for (DistanceRates& each : rates.distances) each.host = 0.0;
+  EXPECT_NEAR(nccl_group(blocks_of({0, 0}, 2), rates).ring.seconds_per_byte, 2.0 / kRate, 1e-15);
 }
 
 TEST(NcclCosts, KnowsNothingOfSwitchesThatAddUp) {

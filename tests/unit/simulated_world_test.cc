@@ -305,6 +305,56 @@ TYPED_TEST(Contents, EveryAllGatherAllToAllAndBroadcast) {
   });
 }
 
+// Of zeros of both signs neither is larger, and the left operand remains. So the result is the zero
+// of rank 0, unless operands change places: then ranks would have different bits.
+TEST(SimulatedWorld, LowerRanksAreTheLeftOperand) {
+  const auto check = [](SimulatedWorld& world, int ranks, Collective collective,
+                        Algorithm algorithm, ReduceOp op) {
+    const auto count = static_cast<std::size_t>(ranks) << ranks;  // all signs of all ranks
+    const bool scatters = collective == Collective::kReduceScatter;
+    const std::size_t part = scatters ? count / static_cast<std::size_t>(ranks) : count;
+    std::vector<std::vector<float>> data, parts;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<float>& own = data.emplace_back(count);
+      for (std::size_t i = 0; i < count; ++i) own[i] = (i >> rank) % 2 == 0 ? 0.0f : -0.0f;
+      parts.emplace_back(scatters ? part : 0);
+    }
+    world.run(ranks, [&](TransportPtr transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      return make_collective(
+          collective, algorithm, std::move(transport),
+          {.input = wrap(data[rank]), .output = wrap((scatters ? parts : data)[rank]), .op = op});
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto own = static_cast<std::size_t>(rank);
+      const std::vector<float>& result = (scatters ? parts : data)[own];
+      const std::size_t first = scatters ? own * part : 0;
+      for (std::size_t i = 0; i < part; ++i) {
+        ASSERT_EQ(std::signbit(result[i]), (first + i) % 2 != 0)
+            << name_of(collective) << " by " << name_of(algorithm) << " among " << ranks;
+      }
+    }
+  };
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    const TreeNetwork network = one_switch(ranks);
+    for (int tiers = 0; tiers <= 2; ++tiers) {
+      SimulatedWorld::Options options{.segment_bytes = 4000};
+      if (tiers > 0) {
+        options.blocks = testing::drawn_blocks(ranks, tiers, static_cast<unsigned>(ranks));
+      }
+      SimulatedWorld world(network, options);
+      for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter}) {
+        for (const Algorithm algorithm : algorithms_of(collective)) {
+          if (!keeps_order(algorithm)) continue;
+          for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+            check(world, ranks, collective, algorithm, op);
+          }
+        }
+      }
+    }
+  }
+}
+
 // The seconds of a collective on tensors of that many bytes in all, without contents.
 SimulatedWorld::Result simulate(const Network& network, Collective collective, Algorithm algorithm,
                                 std::int64_t bytes, SimulatedCosts costs,
@@ -414,6 +464,10 @@ TEST(SimulatedWorld, WorkspaceStaysBounded) {
                              {.output = world.tensor(std::int64_t{64} << 20, DType::kBF16)});
     });
     EXPECT_LE(result.worst_workspace, 4 * segment) << name_of(algorithm);
+    if (algorithm != Algorithm::kRing) continue;
+    // Four of its segments are under way, so 128 MiB are cut into quarters of what the transport
+    // allows, and each goes around the ring twice.
+    EXPECT_EQ(result.worst_messages, 128u * 4 * 2 * 7);
   }
   SimulatedWorld world(network, {.contents = false, .segment_bytes = segment, .blocks = blocks});
   const auto result = world.run(8, [&](TransportPtr transport) {
