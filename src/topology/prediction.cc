@@ -289,6 +289,7 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
   if (!form) return {};
   const double segments = form->segments;
   double segment = 0.0;  // one segment alone
+  double abreast = 0.0;  // all segments, each round together
   double own = 0.0;      // what a rank does for all segments
   double fill = 0.0;     // until what is busiest begins, and after it ends
   std::vector<double> busy(loads_.size());
@@ -301,13 +302,18 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
     round.bytes /= segments;
     round.reduced /= segments;
     const double own_part = own_seconds(round, shape);
-    const double seconds =
-        shape.latency + round.bytes * std::max(shape.busiest, shape.flow) + own_part;
+    const double shared = round.bytes * shape.busiest;
+    const double seconds = shape.latency + std::max(shared, round.bytes * shape.flow) + own_part;
     segment += round.repeats * seconds;
+    // Segments share the links, but not the rate that one message has at most. The additions to the
+    // other segments hide the latency of one.
+    const double shown = std::max(shape.latency - (segments - 1) * own_part, 0.0);
+    abreast += round.repeats * std::max(segments * std::max(shared, own_part) + shown, seconds);
     // In a chain each rank receives and sends a segment once.
     own += segments * (round.pattern == Pattern::kChain ? 1 : round.repeats) * own_part;
     if (i == 0 || i + 1 == form->rounds.size()) fill += seconds;
   }
+  if (form->abreast) return described(abreast, busy);
   const double busiest = busy.empty() ? 0.0 : *std::ranges::max_element(busy);
   const bool is_chain = !form->rounds.empty() && form->rounds.front().pattern == Pattern::kChain;
   if (is_chain) fill = segment - std::max(busiest, own) / segments;

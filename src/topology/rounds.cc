@@ -35,8 +35,8 @@ Rounds bruck(int ranks, double part) {
 }
 
 // As segments are cut in production.
-int segments_of(double bytes, double least) {
-  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(kMostSegments));
+int segments_of(double bytes, double least, std::size_t most = kMostSegments) {
+  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(most));
 }
 
 // Every rank has `bytes` for every other, and sends to one after another, in segments.
@@ -352,7 +352,8 @@ std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algori
   ClosedForm form{.rounds = std::move(*rounds)};
   const double worthwhile = static_cast<double>(kWorthwhileBytes);
   if (algorithm == Algorithm::kRing && collective != Collective::kAllGather) {
-    form.segments = segments_of(bytes, ranks * worthwhile);
+    form.segments = segments_of(bytes, ranks * worthwhile, kRingSegments);
+    form.abreast = true;
   }
   if (algorithm == Algorithm::kBinomial || algorithm == Algorithm::kChain) {
     form.segments = segments_of(bytes, worthwhile);

@@ -372,31 +372,62 @@ SimulatedWorld::Result simulate(const Network& network, Collective collective, A
 }
 
 // 16 hosts, 4 on a leaf with 2 uplinks, 2 us and 25 GB/s: each round of an algorithm costs its
-// latency and the time of its bytes on the busiest link, computed by hand.
+// latency and the time of its bytes on the busiest link, computed by hand. A ring in the order of
+// the leaves crosses each uplink once; one of ranks that are dealt to the leaves like cards crosses
+// them in each of its steps.
 TEST(SimulatedTimes, AreThoseOfTheTable) {
   const double rate = 25e9;
-  const TreeNetwork fabric = on_each_host(16, {{4, 2 * rate}, {4, 0.0}}, rate);
+  const std::vector<FatTreeLevel> levels = {{4, 2 * rate}, {4, 0.0}};
+  const TreeNetwork by_leaf = on_each_host(16, levels, rate);
+  const Fabric fabric = make_fat_tree(levels, rate);
+  std::vector<int> dealt;
+  for (int rank = 0; rank < 16; ++rank) {
+    dealt.push_back(*fabric.host(fmt::format("host{}", rank % 4 * 4 + rank / 4)));
+  }
+  const TreeNetwork cyclic(fabric, dealt, {});
   struct Row {
     std::int64_t bytes;
-    double doubling, halving;  // us
+    double ring, cyclic_ring, doubling, halving;  // us
   };
-  for (const Row& row :
-       {Row{std::int64_t{1} << 10, 8.2, 16.1}, Row{std::int64_t{64} << 10, 23.7, 21.9},
-        Row{std::int64_t{1} << 20, 259.7, 110.4}, Row{std::int64_t{16} << 20, 4035, 1526},
-        Row{std::int64_t{256} << 20, 64432, 24175}}) {
-    const auto microseconds = [&](Algorithm algorithm) {
+  for (const Row& row : {Row{std::int64_t{1} << 10, 60.1, 60.2, 8.2, 16.1},
+                         Row{std::int64_t{64} << 10, 64.9, 69.8, 23.7, 21.9},
+                         Row{std::int64_t{1} << 20, 138.6, 217.3, 259.7, 110.4},
+                         Row{std::int64_t{16} << 20, 1318, 2577, 4035, 1526},
+                         Row{std::int64_t{256} << 20, 20193, 40325, 64432, 24175}}) {
+    const auto near = [&](const Network& network, Algorithm algorithm, double expected,
+                          std::size_t segment_bytes = std::size_t{1} << 30) {
       SimulatedWorld world(
-          fabric,
-          {.costs = {.latency = 2e-6}, .contents = false, .segment_bytes = std::size_t{1} << 30});
+          network, {.costs = {.latency = 2e-6}, .contents = false, .segment_bytes = segment_bytes});
       const auto result = world.run(16, [&](TransportPtr transport) {
         return make_collective(Collective::kAllReduce, algorithm, std::move(transport),
                                {.output = world.tensor(row.bytes / 4, DType::kF32)});
       });
-      return 1e6 * result.seconds;
+      EXPECT_NEAR(1e6 * result.seconds / expected, 1.0, 0.05)
+          << name_of(algorithm) << " of " << row.bytes << " bytes";
     };
-    EXPECT_NEAR(microseconds(Algorithm::kDoubling) / row.doubling, 1.0, 0.05) << row.bytes;
-    EXPECT_NEAR(microseconds(Algorithm::kHalving) / row.halving, 1.0, 0.05) << row.bytes;
+    near(by_leaf, Algorithm::kDoubling, row.doubling);
+    near(by_leaf, Algorithm::kHalving, row.halving);
+    // Also in the segments of production.
+    for (const std::size_t segment_bytes : {std::size_t{32} << 20, std::size_t{1} << 30}) {
+      near(by_leaf, Algorithm::kRing, row.ring, segment_bytes);
+      near(cyclic, Algorithm::kRing, row.cyclic_ring, segment_bytes);
+    }
   }
+}
+
+// Additions take as long as the wire. Half of them would wait for each other if a segment was not
+// on the wire while the others are added up.
+TEST(SimulatedTimes, ARingAddsOneSegmentWhileOthersAreOnTheWire) {
+  constexpr double kByte = 1e-9;
+  const TreeNetwork network = one_switch(8, 1 / kByte);
+  const std::int64_t bytes = std::int64_t{64} << 20;
+  const double part = static_cast<double>(bytes) / 8, wire = 7 * part * kByte;
+  const SimulatedCosts costs{.latency = 2e-6, .reduced_byte = kByte};
+  const auto reduced =
+      simulate(network, Collective::kReduceScatter, Algorithm::kRing, bytes, costs);
+  EXPECT_LT(reduced.seconds, 1.35 * wire);  // 2 if nothing overlaps
+  const auto all = simulate(network, Collective::kAllReduce, Algorithm::kRing, bytes, costs);
+  EXPECT_LT(all.seconds, 1.2 * 2 * wire);
 }
 
 TEST(SimulatedTimes, CostsOfARankAddUp) {

@@ -55,6 +55,7 @@ struct CommunicationRound {
 struct ClosedForm {
   std::vector<CommunicationRound> rounds = {};
   int segments = 1;
+  bool abreast = false;  // all segments make each round together, which waits for one latency
 };
 
 // Returns the closed form of an algorithm on `bytes` in all (AlgorithmTable), or nothing if it has

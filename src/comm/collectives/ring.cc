@@ -14,9 +14,6 @@
 namespace trireme {
 namespace {
 
-// Segments whose rounds alternate: while one is reduced, the others are on the wire.
-constexpr std::size_t kRingSegments = 4;
-
 class RingTask : public SegmentedTask {
  protected:
   // Positions are in the order of the ring. The part of a position belongs to its rank.
@@ -43,12 +40,20 @@ class RingTask : public SegmentedTask {
   Range own_part(std::size_t segment) const { return range(position_, segment); }
   int rounds() const { return size() - 1; }
 
+  // The segments of a window go round abreast. The first ones of the next window begin when these
+  // have ended, since they take over their workspace.
   Pipeline pipeline(std::size_t count, std::size_t width, int stages, std::size_t& length) {
-    Pipeline result{.segments = 1, .stages = stages, .stride = 1, .skew = 1};
-    result.skew = result.span() / kRingSegments + 1;
+    Pipeline result{
+        .stages = stages, .skew = static_cast<std::size_t>(stages), .abreast = kRingSegments};
     length = segment_length(count, width, static_cast<std::size_t>(size()) * kWorthwhileBytes,
-                            transport().segment_bytes() / result.window());
+                            transport().segment_bytes() / result.window(), kRingSegments);
     result.segments = segments_of(count, length);
+    if (result.segments > kRingSegments) {
+      // Full windows of equal segments: the last ones would have nothing to overlap with.
+      const std::size_t windows = (result.segments + kRingSegments - 1) / kRingSegments;
+      length = (count + windows * kRingSegments - 1) / (windows * kRingSegments);
+      result.segments = segments_of(count, length);
+    }
     slots_.resize(result.segments);
     return result;
   }

@@ -18,16 +18,18 @@ namespace trireme {
 // What a task may have under way at once.
 struct Pipeline {
   std::size_t segments = 0;
-  int stages = 0;          // of each segment
-  std::size_t stride = 1;  // turns between two stages of a segment
-  std::size_t skew = 1;    // turns between the beginnings of two segments
+  int stages = 0;           // of each segment
+  std::size_t stride = 1;   // turns between two stages of a segment
+  std::size_t skew = 1;     // turns between the beginnings of two segments that follow each other
+  std::size_t abreast = 1;  // segments that begin in the same turn
 
   // The turns from a segment's first stage to its last.
   std::size_t span() const {
     return stages == 0 ? 0 : stride * static_cast<std::size_t>(stages - 1);
   }
+  std::size_t first_turn(std::size_t segment) const { return segment / abreast * skew; }
   // The segments that can be under way at the same time.
-  std::size_t window() const { return span() / skew + 1; }
+  std::size_t window() const { return (span() / skew + 1) * abreast; }
 };
 
 // A rank runs the stages of all segments in the order of their turns, and in each turn the earliest
@@ -49,7 +51,7 @@ class SegmentedTask : public Task {
     Messages& own = messages_[segment_];
     if (!transport_->done(own.first, own.last)) return Step::kIdle;
     own.first = transport_->posted();
-    run(segment_, static_cast<int>((turn_ - segment_ * pipeline_.skew) / pipeline_.stride));
+    run(segment_, static_cast<int>((turn_ - pipeline_.first_turn(segment_)) / pipeline_.stride));
     own.last = transport_->posted();
     ++segment_;
     find_next();
@@ -82,18 +84,19 @@ class SegmentedTask : public Task {
 
   // Finds the first segment from `segment_` on that has a stage in this turn or a later one.
   void find_next() {
-    const auto& [segments, stages, stride, skew] = pipeline_;
+    const auto& [segments, stages, stride, skew, abreast] = pipeline_;
     if (segments == 0 || stages == 0) {
       segment_ = segments;
       return;
     }
-    const std::size_t last_turn = (segments - 1) * skew + pipeline_.span();
+    const std::size_t span = pipeline_.span();
+    const std::size_t last_turn = pipeline_.first_turn(segments - 1) + span;
     while (turn_ <= last_turn) {
-      for (; segment_ < segments && segment_ * skew <= turn_; ++segment_) {
-        if ((turn_ - segment_ * skew) % stride == 0) return;
+      for (; segment_ < segments && pipeline_.first_turn(segment_) <= turn_; ++segment_) {
+        if ((turn_ - pipeline_.first_turn(segment_)) % stride == 0) return;
       }
       ++turn_;
-      segment_ = turn_ <= pipeline_.span() ? 0 : (turn_ - pipeline_.span() + skew - 1) / skew;
+      segment_ = turn_ <= span ? 0 : (turn_ - span + skew - 1) / skew * abreast;
     }
     segment_ = segments;
   }
