@@ -85,6 +85,14 @@ bool library_can_take(Collective collective, Algorithm algorithm) {
   return is_library(algorithm) && LibraryChoice(collective, algorithm).takes_effect();
 }
 
+std::vector<Algorithm> library_algorithms(Collective collective) {
+  std::vector<Algorithm> result;
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (library_can_take(collective, algorithm)) result.push_back(algorithm);
+  }
+  return result;
+}
+
 void run_native(const Communicator& comm, NativeCall call, Collective collective,
                 const Operands& operands) {
   const Call given = call_of(comm, collective, operands);

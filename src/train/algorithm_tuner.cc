@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/native_collectives.h"
 #include "trireme/topology/planner.h"
 
 #include "train/tracer.h"
@@ -119,8 +120,12 @@ std::vector<AlgorithmTrial> AlgorithmTuner::trials_for(
           whole_workspace(one.collective, candidate.algorithm, one.bytes, ranks) <= kMostWorkspace;
       if (fits && candidate.algorithm != usual) trial.algorithms.push_back(candidate.algorithm);
     }
-    // Nothing predicts how long MPI takes.
-    if (any_order_ && !is_library(usual)) trial.algorithms.push_back(Algorithm::kLibrary);
+    if (any_order_) {
+      // Nothing predicts how long MPI takes, so all that it has are tried.
+      for (const Algorithm library : library_algorithms(one.collective)) {
+        if (library != usual) trial.algorithms.push_back(library);
+      }
+    }
     if (trial.algorithms.size() > 1) trials.push_back(std::move(trial));
   }
   return trials;

@@ -25,8 +25,8 @@ class AlgorithmTuner {
                  const Config::Comm& comm);
 
   // Collective over the grid. Before the first step: with comm.order any, tries the algorithms on
-  // scratch buffers of up to `most_bytes` on the host, MPI's own among them, and changes the
-  // tables. Does nothing with comm.order tree.
+  // scratch buffers of up to `most_bytes` on the host, all of MPI's own that it lets us choose
+  // among them, and changes the tables. Does nothing with comm.order tree.
   void try_on_scratch(std::size_t most_bytes);
 
   // Right before the first step: the communicators of the grid and, with comm.order tree, those of

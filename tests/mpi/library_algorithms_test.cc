@@ -128,6 +128,12 @@ TEST(LibraryAlgorithms, ByName) {
   int length = 0;
   MPI_Get_library_version(version.data(), &length);
   const bool is_known = version.find("MPICH Version:\t4.0") != std::string::npos;
+  if (is_known) {
+    EXPECT_EQ(library_algorithms(Collective::kReduceScatter),
+              (std::vector{Algorithm::kLibrary, Algorithm::kLibraryDoubling,
+                           Algorithm::kLibraryHalving}));
+  }
+  EXPECT_TRUE(library_algorithms(Collective::kExchange).empty());
   for (const Algorithm algorithm : kAlgorithms) {
     if (!is_library(algorithm)) continue;
     for (const Collective collective : kCollectives) {
