@@ -19,6 +19,7 @@
 
 #include "device_carrier.h"
 #include "device_staging.h"
+#include "eager_messages.h"
 #include "ending.h"
 #include "fault.h"
 #include "mpi_communicator.h"
@@ -41,6 +42,7 @@ class MpiSession {
  public:
   MpiSession() {
     int provided = MPI_THREAD_SINGLE;
+    send_eagerly_over_tcp();
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -21,8 +22,10 @@
 
 #include "comm/collectives/tier_plan.h"
 #include "comm/core_sharing.h"
+#include "comm/eager_messages.h"
 #include "comm/rank_place.h"
 #include "support/comm_values.h"
+#include "support/temporary_folder.h"
 
 namespace trireme {
 namespace {
@@ -464,6 +467,24 @@ TEST(Reduce, FP16AddsInFp32AndRoundsOnce) {
   std::vector<Half> sum(5);
   reduce_tree(ReduceOp::kSum, DType::kF16, sources, reinterpret_cast<std::byte*>(sum.data()), 5);
   for (const Half x : sum) EXPECT_EQ(static_cast<float>(x), 20000.0f);
+}
+
+TEST(EagerMessages, AreForTcpAlone) {
+  const testing::TemporaryFolder adapters;
+  for (const char* transports : {static_cast<const char*>(nullptr), "", "all", "rc,self"}) {
+    EXPECT_TRUE(tcp_alone(adapters.path(), transports)) << "there is no adapter";
+    EXPECT_TRUE(tcp_alone(adapters.path() / "missing", transports));
+  }
+  std::filesystem::create_directory(adapters.path() / "mlx5_0");
+  for (const char* transports : {"tcp", "tcp,self", "sm,tcp,self", "self,tcp,cuda_copy"}) {
+    EXPECT_TRUE(tcp_alone(adapters.path(), transports)) << transports;
+  }
+  for (const char* transports :
+       {static_cast<const char*>(nullptr), "", "all", "self", "rc,tcp", "tcp,ud_x", "tcp,dc",
+        "ib,tcp", "tcp,rc_mlx5", "^rc,tcp", "tcp,all"}) {
+    EXPECT_FALSE(tcp_alone(adapters.path(), transports))
+        << (transports == nullptr ? "" : transports);
+  }
 }
 
 TEST(Reduce, TokensAreNotReduced) {
