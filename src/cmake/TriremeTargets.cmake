@@ -5,9 +5,9 @@ set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesys
     <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 
 # Compiles a target with precompiled headers. COLD: its code touches no element of a tensor; in a
-# release it is compiled with -O1, which takes two thirds of the time, and compiled in batches if TRIREME_UNITY is set; APART: not in
-# batches. TEST: as an executable's and APART, GoogleTest is among
-# the headers, and a sanitizer's build takes -O0, half of the time of its -O1.
+# release it is compiled with -O1, which takes two thirds of the time, and in batches if TRIREME_UNITY
+# is set. APART: not in batches. TEST: an executable, with -O1 in a release and -O0, which takes half of
+# that, under a sanitizer; not in batches; GoogleTest is among the headers.
 function(trireme_compile_quickly target)
   cmake_parse_arguments(ARG "COLD;APART;TEST" "" "" ${ARGN})
   set(level "")

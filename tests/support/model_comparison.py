@@ -1,4 +1,5 @@
 """What the comparisons of a family's models with those of PyTorch share."""
+import re
 import subprocess
 import tempfile
 import unittest
@@ -63,6 +64,13 @@ class ModelComparison(unittest.TestCase):
             for our_name, values in ours_of(name, parameter):
                 self.near(ours["trained/" + our_name], values, tolerance, "after two steps " + our_name)
         print(f"{case}: largest deviation {self.largest[0]:.1e}, {self.largest[1]}")
+
+
+def renamed(name, parts):
+    """With the first match of each pattern replaced, in the order of the pairs (theirs, ours)."""
+    for theirs, ours in parts:
+        name = re.sub(theirs, ours, name, count=1)
+    return name
 
 
 def of_family(family, **keys):

@@ -6,7 +6,6 @@
 The weights are made here. PyTorch computes in fp64: what may deviate is our fp32 alone.
 """
 import collections
-import re
 import sys
 from pathlib import Path
 
@@ -38,9 +37,7 @@ PARTS = [  # theirs to ours
 
 
 def our_name(name):
-    for theirs, ours in PARTS:
-        name = re.sub(theirs, ours, name, count=1)
-    return name
+    return model_comparison.renamed(name, PARTS)
 
 
 def random_model(case):

@@ -42,9 +42,7 @@ PARTS = [  # theirs to ours
 
 
 def ours_of(name, tensor):
-    for theirs, ours in PARTS:
-        name = re.sub(theirs, ours, name, count=1)
-    return [(name, tensor)]
+    return [(model_comparison.renamed(name, PARTS), tensor)]
 
 
 def ours_of_gpt2(name, tensor):

@@ -6,7 +6,6 @@
 The weights are made here. PyTorch computes in fp64: what may deviate is our fp32 alone.
 """
 import collections
-import re
 import sys
 from pathlib import Path
 
@@ -38,8 +37,7 @@ PARTS = [
 
 
 def ours_of(name, tensor):
-    for theirs, ours in PARTS:
-        name = re.sub(theirs, ours, name, count=1)
+    name = model_comparison.renamed(name, PARTS)
     # A convolution's weight is (out, height, width, in) here.
     return [(name, tensor.permute(0, 2, 3, 1) if name == "embedding.patches.weight" else tensor)]
 
