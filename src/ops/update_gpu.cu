@@ -135,18 +135,25 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % 32 == 0) sums[unit] = sum;
 }
 
-// Each thread makes one limb of the exact sum of the block's share of the units.
+// Each thread makes one limb of the exact sum of the block's share of the units. The threads fetch a
+// tile of units together: one after the other, each would wait for memory again.
 __global__ void __launch_bounds__(kLimbThreads)
     exact_shares_kernel(const double* sums, std::int64_t units, std::int64_t* shares) {
+  TRIREME_SHARED(std::uint64_t, tile, kLimbThreads);
   const int limb = static_cast<int>(threadIdx.x);
-  if (limb >= kExactLimbs) return;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kLimbThreads;
   std::int64_t total = 0;
-  for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    std::uint64_t bits;
-    memcpy(&bits, sums + unit, sizeof(bits));
-    total += exact_limb(bits, limb);
+  for (std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kLimbThreads; begin < units;
+       begin += step) {
+    const std::int64_t unit = begin + limb;
+    if (unit < units) memcpy(&tile[limb], sums + unit, sizeof(double));
+    __syncthreads();
+    const int count = static_cast<int>(units - begin < kLimbThreads ? units - begin : kLimbThreads);
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) total += exact_limb(tile[i], limb);
+    __syncthreads();
   }
-  shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
+  if (limb < kExactLimbs) shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
 }
 
 __global__ void __launch_bounds__(kLimbThreads)
@@ -154,6 +161,7 @@ __global__ void __launch_bounds__(kLimbThreads)
   const int limb = static_cast<int>(threadIdx.x);
   if (limb >= kExactLimbs) return;
   std::int64_t total = limbs[limb];
+#pragma unroll 8
   for (int i = 0; i < count; ++i) total += shares[i * kExactLimbs + limb];
   limbs[limb] = total;
 }

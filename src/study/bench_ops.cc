@@ -4,6 +4,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/exact_sum.h"
+#include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/batch_norm.h"
 #include "trireme/ops/convolution.h"
@@ -22,7 +23,6 @@ namespace {
 
 using Body = std::function<void()>;
 
-constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;   // as in src/nn/vocabulary.cc
 constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements; larger than any cache
 
 // Returns small pseudo-random values. They are not denormal, and do not grow when a product is
@@ -362,8 +362,11 @@ class OpsBench {
 
   // Measures one slice of rows, as the loss processes them.
   void measure_all(const models::LossSizes& sizes) {
-    const std::int64_t classes = sizes.classes;
-    const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, sizes.rows);
+    const std::int64_t classes = nn::vocabulary_rows_in_memory(sizes.classes, 1);
+    const std::int64_t rows = nn::loss_slice_rows({.rows = sizes.rows,
+                                                   .classes = classes,
+                                                   .compute = options_.dtype,
+                                                   .gpu_memory = ctx_.gpu_memory});
     linear({"head", rows, sizes.width, classes}, /*float_output=*/true);
     if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_loss_sum"})) return;
     const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});

@@ -1,12 +1,13 @@
 #include <cstdio>
 
+#include "comm/mpi_device_support.h"
 #include "support/comm_device.h"
 #include "support/mpi_test.h"
 
 namespace trireme::testing {
 
 CommDevice make_comm_device(std::uint64_t) {
-  return {cuda::make_runtime(), false};
+  return {cuda::make_runtime(), mpi_device_support().direct};
 }
 
 std::size_t host_waits(const CommDevice&) {

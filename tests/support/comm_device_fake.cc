@@ -4,7 +4,7 @@
 namespace trireme::testing {
 
 CommDevice make_comm_device(std::uint64_t seed) {
-  return {std::make_shared<FakeCuda>(seed), true};
+  return {std::make_shared<FakeCuda>(seed), true};  // its memory is the host's
 }
 
 std::size_t host_waits(const CommDevice& device) {

@@ -2,6 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+
+#include <gtest/gtest.h>
 
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/cuda.h"
@@ -22,16 +25,21 @@ ops::Context make_context() {
   return ops::make_cuda_context(runtime, 0);
 }
 
-// Returns the one context of all tests, so that memory is allocated only once.
-const ops::Context& gpu() {
-  static const ops::Context only = make_context();
-  return only;
-}
+// The one context of all tests, so that memory is allocated only once. It ends with the last test:
+// at the end of the program, when static objects end, the CUDA libraries have ended before it.
+std::optional<ops::Context> the_gpu;
+
+class Gpu final : public ::testing::Environment {
+ public:
+  void SetUp() override { the_gpu = make_context(); }
+  void TearDown() override { the_gpu.reset(); }
+};
+[[maybe_unused]] const auto* const environment = ::testing::AddGlobalTestEnvironment(new Gpu);
 
 }  // namespace
 
 ops::Context make_test_context() {
-  ops::Context ctx = gpu();
+  ops::Context ctx = *the_gpu;
   ops::write_step_state(ctx, {});
   return ctx;
 }
@@ -50,7 +58,7 @@ void download(const Tensor& from, void* to) {
     if (from.bytes() != 0) std::memcpy(to, from.raw(), from.bytes());
     return;
   }
-  const Stream& stream = gpu().stream;
+  const Stream& stream = the_gpu->stream;
   copy_to_host(from, Tensor::wrap(to, from.shape(), from.dtype()), stream);
   stream.synchronize();
 }

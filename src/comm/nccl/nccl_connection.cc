@@ -211,6 +211,9 @@ Result Connection::state() {
 
 void Connection::settle(const char* what, Result result) {
   const Stopwatch watch;
+  // Some calls return success while their work goes on, ncclCommWindowRegister of 2.28 for one, and
+  // the next call would find the communicator busy. Only the state is sure.
+  if (result == Result::kSuccess) result = state();
   while (result == Result::kInProgress) {
     if (watch.seconds() > session_.timeout_s()) {
       const auto fault = std::make_exception_ptr(LostRankError(
