@@ -22,28 +22,25 @@ Tensor valid_rows_of(const Tensor& memory, const Parameter& table) {
   return memory.rows(0, valid_rows_here(table));
 }
 
-// Softmax statistics of a slice of rows over the whole vocabulary: views of a tensor (3, rows) that
-// holds row maximum, row sum and target logit.
+// Softmax statistics of a slice of rows: row maximum, row sum and target logit, views of one tensor
+// (3, rows).
 struct Statistics {
-  Tensor row_max, row_sum, target_logit;
+  Tensor all, row_max, row_sum, target_logit;
 };
 
-Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel,
-                               const Tensor& logits, const Tensor& targets,
-                               const Parameter& table) {
-  const std::int64_t rows = logits.shape()[0];
+Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) {
   const Tensor all = ctx.allocate({3, rows}, DType::kF32);
   const auto part = [&](std::int64_t i) { return all.flat_range(i * rows, (i + 1) * rows); };
-  Statistics whole{part(0), part(1), part(2)};
-  ops::softmax_statistics(ctx, logits, targets, first_row_here(table), valid_rows_here(table),
-                          whole.row_max, whole.row_sum, whole.target_logit);
-  if (parallel.size() == 1) return whole;
-  const Tensor local_max = ctx.allocate({rows}, DType::kF32);
-  ops::cast(ctx, whole.row_max, local_max);
-  parallel.comm->all_reduce(ctx.stream, whole.row_max, ReduceOp::kMax).wait_on(ctx.stream);
-  ops::softmax_rescale(ctx, local_max, whole.row_max, whole.row_sum);
-  parallel.comm->all_reduce(ctx.stream, all.rows(1, 3), ReduceOp::kSum).wait_on(ctx.stream);
-  return whole;
+  return {all, part(0), part(1), part(2)};
+}
+
+// Statistics of a part of the vocabulary become those of the whole, equal on all tensor ranks.
+void combine(ops::Context& ctx, const TensorParallel& parallel, const Statistics& part) {
+  const Tensor local_max = ctx.allocate(part.row_max.shape(), DType::kF32);
+  ops::cast(ctx, part.row_max, local_max);
+  parallel.comm->all_reduce(ctx.stream, part.row_max, ReduceOp::kMax).wait_on(ctx.stream);
+  ops::softmax_rescale(ctx, local_max, part.row_max, part.row_sum);
+  parallel.comm->all_reduce(ctx.stream, part.all.rows(1, 3), ReduceOp::kSum).wait_on(ctx.stream);
 }
 
 // The rows of a projection to the vocabulary that this rank holds.
@@ -71,16 +68,29 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const Tensor targets = all_targets.rows(begin, end);
     const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
     ops::linear(ctx, x_slice, table.weight(), projection.bias_weight(), logits);
-    const Statistics statistics = combined_statistics(ctx, parallel, logits, targets, table);
-    // The statistics are equal on all tensor ranks, and each rank adds the whole loss.
-    ops::softmax_loss_sum(ctx, targets, statistics.row_max, statistics.row_sum,
-                          statistics.target_logit, loss_sum);
+    const Statistics statistics = allocate_statistics(ctx, end - begin);
+    const auto& [all, row_max, row_sum, target_logit] = statistics;
+    const std::int64_t first = first_row_here(table), valid = valid_rows_here(table);
+    const bool at_once = parallel.size() == 1 && dx.defined();
+    Tensor dlogits;
+    if (dx.defined()) {
+      dlogits = x.dtype() == DType::kF32
+                    ? logits
+                    : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
+    }
+    if (at_once) {
+      ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum,
+                                           target_logit, dlogits);
+    } else {
+      ops::softmax_statistics(ctx, logits, targets, first, valid, row_max, row_sum, target_logit);
+      if (parallel.size() > 1) combine(ctx, parallel, statistics);
+    }
+    // Each tensor rank adds the whole loss.
+    ops::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, loss_sum);
     if (!dx.defined()) continue;
-    const Tensor dlogits = x.dtype() == DType::kF32
-                               ? logits
-                               : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
-    ops::softmax_gradient(ctx, logits, targets, first_row_here(table), valid_rows_here(table),
-                          statistics.row_max, statistics.row_sum, dlogits);
+    if (!at_once) {
+      ops::softmax_gradient(ctx, logits, targets, first, valid, row_max, row_sum, dlogits);
+    }
     ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
     ops::linear_backward_weight(ctx, dlogits, x_slice, table.gradient(),
                                 projection.bias_gradient());

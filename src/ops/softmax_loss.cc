@@ -19,15 +19,27 @@ void check_logits(std::string_view op, const Tensor& logits, const Tensor& targe
                 fmt::format("{}: {} valid classes of {}", op, valid, logits.shape()[1]));
 }
 
+void check_sums(std::string_view op, const Tensor& targets, const Tensor& row_max,
+                const Tensor& row_sum) {
+  check_fp32(op, "row_max", row_max, targets.shape());
+  check_fp32(op, "row_sum", row_sum, targets.shape());
+}
+
+void check_gradient(std::string_view op, const Context& ctx, const Tensor& logits,
+                    const Tensor& dlogits) {
+  check_floating(op, "dlogits", dlogits);
+  check_shape(op, "dlogits", dlogits, logits.shape());
+  check_step_state(op, ctx);
+}
+
 }  // namespace
 
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
   check_logits("softmax_statistics", logits, targets, valid);
-  check_fp32("softmax_statistics", "row_max", row_max, targets.shape());
-  check_fp32("softmax_statistics", "row_sum", row_sum, targets.shape());
   check_fp32("softmax_statistics", "target_logit", target_logit, targets.shape());
+  check_sums("softmax_statistics", targets, row_max, row_sum);
   dispatch(TRIREME_OP(softmax_statistics), ctx, logits, targets, first_class, valid, row_max,
            row_sum, target_logit);
 }
@@ -36,13 +48,23 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits) {
   check_logits("softmax_gradient", logits, targets, valid);
-  check_fp32("softmax_gradient", "row_max", row_max, targets.shape());
-  check_fp32("softmax_gradient", "row_sum", row_sum, targets.shape());
-  check_floating("softmax_gradient", "dlogits", dlogits);
-  check_shape("softmax_gradient", "dlogits", dlogits, logits.shape());
-  check_step_state("softmax_gradient", ctx);
+  check_sums("softmax_gradient", targets, row_max, row_sum);
+  check_gradient("softmax_gradient", ctx, logits, dlogits);
   dispatch(TRIREME_OP(softmax_gradient), ctx, logits, targets, first_class, valid, row_max, row_sum,
            dlogits);
+}
+
+void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
+                                     std::int64_t valid, const Tensor& row_max,
+                                     const Tensor& row_sum, const Tensor& target_logit,
+                                     const Tensor& dlogits) {
+  constexpr std::string_view kOp = "softmax_and_gradient";
+  check_logits(kOp, logits, targets, valid);
+  check_fp32(kOp, "target_logit", target_logit, targets.shape());
+  check_sums(kOp, targets, row_max, row_sum);
+  check_gradient(kOp, ctx, logits, dlogits);
+  dispatch(TRIREME_OP(softmax_and_gradient), ctx, logits, targets, valid, row_max,
+           row_sum, target_logit, dlogits);
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

@@ -6,55 +6,91 @@
 #include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
+namespace {
+
+// What an operation reads and writes; what it does not use is undefined.
+struct Loss {
+  Tensor logits, targets;
+  std::int64_t first_class, valid;
+  Tensor row_max, row_sum, target_logit, dlogits;
+
+  std::int64_t classes() const { return logits.shape()[1]; }
+  const float* logits_of(std::int64_t row) const { return logits.data<float>() + row * classes(); }
+  std::int32_t target(std::int64_t row) const { return targets.data<std::int32_t>()[row]; }
+  // The row's target is the valid class `local`; outside of [0, valid): it has none here.
+  std::int64_t local_target(std::int64_t row) const {
+    return target(row) == kMaskedTarget ? -1 : target(row) - first_class;
+  }
+};
+
+void row_statistics(const Loss& loss, std::int64_t row) {
+  const float* x = loss.logits_of(row);
+  if (loss.valid == 0) {  // this rank holds no part of the vocabulary
+    loss.row_max.data<float>()[row] = -std::numeric_limits<float>::infinity();
+    loss.row_sum.data<float>()[row] = 0.0f;
+  } else {
+    kernels().softmax.statistics(x, loss.valid, loss.row_max.data<float>() + row,
+                                 loss.row_sum.data<float>() + row);
+  }
+  const std::int64_t local = loss.local_target(row);
+  loss.target_logit.data<float>()[row] = 0 <= local && local < loss.valid ? x[local] : 0.0f;
+}
+
+void row_gradient(const Loss& loss, std::int64_t row, float scale, const ThreadRows& out) {
+  const std::int64_t classes = loss.classes(), valid = loss.valid;
+  float* dx = write_place(loss.dlogits, row * classes, out.mine());
+  if (loss.target(row) == kMaskedTarget) {
+    std::fill_n(dx, classes, 0.0f);
+  } else {
+    kernels().softmax.normalize(loss.logits_of(row), loss.row_max.data<float>()[row],
+                                loss.row_sum.data<float>()[row], dx, valid);
+    std::fill_n(dx + valid, classes - valid, 0.0f);
+    const std::int64_t local = loss.local_target(row);
+    if (0 <= local && local < valid) dx[local] -= 1.0f;
+    if (scale != 1.0f) kernels().elementwise.scale(dx, scale, valid);
+  }
+  write_back(loss.dlogits, row * classes, classes, dx);
+}
+
+// Calls body(row) for every row, on all threads.
+template <class Body>
+void for_rows(const Context& ctx, const Loss& loss, const Body& body) {
+  parallel_ranges(ctx, loss.logits.shape()[0], row_grain(loss.classes()),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t row = begin; row < end; ++row) body(row);
+                  });
+}
+
+}  // namespace
 
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
-  const std::int64_t classes = logits.shape()[1];
-  const auto* target = targets.data<std::int32_t>();
-  parallel_ranges(ctx, logits.shape()[0], row_grain(classes),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t row = begin; row < end; ++row) {
-                      const float* x = logits.data<float>() + row * classes;
-                      if (valid == 0) {  // this rank holds no part of the vocabulary
-                        row_max.data<float>()[row] = -std::numeric_limits<float>::infinity();
-                        row_sum.data<float>()[row] = 0.0f;
-                      } else {
-                        kernels().softmax.statistics(x, valid, row_max.data<float>() + row,
-                                                     row_sum.data<float>() + row);
-                      }
-                      const std::int64_t local = target[row] - first_class;
-                      const bool here = target[row] != kMaskedTarget && 0 <= local && local < valid;
-                      target_logit.data<float>()[row] = here ? x[local] : 0.0f;
-                    }
-                  });
+  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, target_logit, {}};
+  for_rows(ctx, loss, [&](std::int64_t row) { row_statistics(loss, row); });
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits) {
-  const std::int64_t classes = logits.shape()[1];
-  const auto* target = targets.data<std::int32_t>();
+  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, {}, dlogits};
   const float scale = ctx.step_state->loss_scale;
-  const ThreadRows out(ctx, classes);
-  parallel_ranges(ctx, logits.shape()[0], row_grain(classes),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t row = begin; row < end; ++row) {
-                      float* dx = write_place(dlogits, row * classes, out.mine());
-                      if (target[row] == kMaskedTarget) {
-                        std::fill_n(dx, classes, 0.0f);
-                      } else {
-                        kernels().softmax.normalize(logits.data<float>() + row * classes,
-                                                    row_max.data<float>()[row],
-                                                    row_sum.data<float>()[row], dx, valid);
-                        std::fill_n(dx + valid, classes - valid, 0.0f);
-                        const std::int64_t local = target[row] - first_class;
-                        if (0 <= local && local < valid) dx[local] -= 1.0f;
-                        if (scale != 1.0f) kernels().elementwise.scale(dx, scale, valid);
-                      }
-                      write_back(dlogits, row * classes, classes, dx);
-                    }
-                  });
+  const ThreadRows out(ctx, loss.classes());
+  for_rows(ctx, loss, [&](std::int64_t row) { row_gradient(loss, row, scale, out); });
+}
+
+// A row is in the cache when its gradient needs it.
+void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
+                                     std::int64_t valid, const Tensor& row_max,
+                                     const Tensor& row_sum, const Tensor& target_logit,
+                                     const Tensor& dlogits) {
+  const Loss loss{logits, targets, 0, valid, row_max, row_sum, target_logit, dlogits};
+  const float scale = ctx.step_state->loss_scale;
+  const ThreadRows out(ctx, loss.classes());
+  for_rows(ctx, loss, [&](std::int64_t row) {
+    row_statistics(loss, row);
+    row_gradient(loss, row, scale, out);
+  });
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/device_ops.h"
 #include "ops/gpu/math.h"
 #include "ops/gpu/reduce.h"
@@ -97,6 +99,74 @@ __global__ void __launch_bounds__(kThreads)
     }
     dlogits.store(row * classes.count + column, left, vector, values);
   });
+}
+
+constexpr int kHeldThreads = 1024;
+constexpr int kHeldWarps = kHeldThreads / 32;
+
+// Statistics and gradient of rows that fit into shared memory, of whole aligned chunks. A block
+// takes a row after the other: while it writes the gradient of one, the next comes into its place.
+// A thread copies, reads and writes the same quads of every row, so only the reductions need
+// barriers. dlogits may be logits.
+template <class T>
+__global__ void __launch_bounds__(kHeldThreads, 1)
+    held_rows_kernel(const float* logits, const std::int32_t* targets, Classes classes,
+                     float* row_max, float* row_sum, float* target_logit, const StepState* state,
+                     T* dlogits, std::int64_t rows) {
+  TRIREME_DYNAMIC_SHARED(float, held);
+  const float scale = state->loss_scale;
+  const int count = static_cast<int>(classes.count), valid = static_cast<int>(classes.valid);
+  const int first = static_cast<int>(threadIdx.x) * 4;
+  constexpr int kStep = kHeldThreads * 4;
+  for (int at = first; at < count; at += kStep) {
+    start_copy(held + at, logits + blockIdx.x * classes.count + at);
+  }
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const std::int64_t begin = row * classes.count, next = row + gridDim.x;
+    const std::int32_t target = targets[row];
+    const bool masked = target == kMaskedTarget;
+    const bool here = !masked && 0 <= target && target < valid;
+    // Before any thread writes the gradient, which may be in the same place.
+    if (threadIdx.x == 0) target_logit[row] = here ? logits[begin + target] : 0.0f;
+    wait_for_copies();
+    float maximum = -infinity();
+    float values[4];
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (at + i < valid && values[i] > maximum) maximum = values[i];
+      }
+    }
+    maximum = block_max<kHeldWarps>(maximum);
+    float sum = 0.0f;
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        values[i] = at + i < valid ? exp_of_difference(values[i] - maximum) : 0.0f;
+        sum += values[i];
+      }
+      store_four(held + at, values);
+    }
+    sum = block_sum<kHeldWarps>(sum);
+    if (threadIdx.x == 0) {
+      row_max[row] = maximum;
+      row_sum[row] = sum;
+    }
+    const float inverse = 1.0f / sum;
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool counts = !masked && at + i < valid;
+        const float wanted = at + i == target ? 1.0f : 0.0f;
+        values[i] = counts ? (values[i] * inverse - wanted) * scale : 0.0f;
+      }
+      store_four(dlogits + begin + at, values);
+      if (next < rows) start_copy(held + at, logits + next * classes.count + at);
+    }
+  }
 }
 
 constexpr int kLossThreads = 1024;
@@ -240,6 +310,32 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
            device_data<float>(row_max), device_data<float>(row_sum),
            static_cast<const StepState*>(ctx.step_state.get()), View<T>(dlogits), rows,
            vectors_fit({&logits, &dlogits}, classes.count));
+  });
+}
+
+void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
+                                     std::int64_t valid, const Tensor& row_max,
+                                     const Tensor& row_sum, const Tensor& target_logit,
+                                     const Tensor& dlogits) {
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
+  const std::size_t bytes = static_cast<std::size_t>(classes) * sizeof(float);
+  if (rows == 0) return;
+  if (!vectors_fit({&logits, &dlogits}, classes) || bytes + kDeclared > most_shared_bytes()) {
+    gpu::softmax_statistics(ctx, logits, targets, 0, valid, row_max, row_sum, target_logit);
+    gpu::softmax_gradient(ctx, logits, targets, 0, valid, row_max, row_sum, dlogits);
+    return;
+  }
+  with_type({&dlogits}, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!std::is_same_v<T, Any>) {
+      launch(held_rows_kernel<T>, extent(std::min<std::int64_t>(rows, multiprocessors())),
+             kHeldThreads, bytes, ctx.stream, device_data<float>(logits),
+             device_data<std::int32_t>(targets), Classes{classes, valid, 0},
+             device_data<float>(row_max), device_data<float>(row_sum),
+             device_data<float>(target_logit),
+             static_cast<const StepState*>(ctx.step_state.get()), device_data<T>(dlogits), rows);
+    }
   });
 }
 

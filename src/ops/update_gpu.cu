@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kLimbThreads = 96;  // at least kExactLimbs
+constexpr int kSharesAtOnce = 8;
 
 unsigned blocks_of_chunks(std::int64_t elements) {
   return extent(blocks_for(elements, kThreads * kChunk));
@@ -156,14 +157,21 @@ __global__ void __launch_bounds__(kLimbThreads)
   if (limb < kExactLimbs) shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
 }
 
-__global__ void __launch_bounds__(kLimbThreads)
+// One block, of kLimbThreads x kSharesAtOnce threads.
+__global__ void __launch_bounds__(kLimbThreads* kSharesAtOnce)
     add_shares_kernel(const std::int64_t* shares, int count, std::int64_t* limbs) {
-  const int limb = static_cast<int>(threadIdx.x);
-  if (limb >= kExactLimbs) return;
-  std::int64_t total = limbs[limb];
-#pragma unroll 8
-  for (int i = 0; i < count; ++i) total += shares[i * kExactLimbs + limb];
-  limbs[limb] = total;
+  TRIREME_SHARED(std::int64_t, parts, kLimbThreads* kSharesAtOnce);
+  const int limb = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.y);
+  std::int64_t total = 0;
+  if (limb < kExactLimbs) {
+#pragma unroll 4
+    for (int i = lane; i < count; i += kSharesAtOnce) total += shares[i * kExactLimbs + limb];
+  }
+  parts[lane * kLimbThreads + limb] = total;
+  __syncthreads();
+  if (lane != 0 || limb >= kExactLimbs) return;
+  for (int i = 1; i < kSharesAtOnce; ++i) total += parts[i * kLimbThreads + limb];
+  limbs[limb] += total;
 }
 
 __global__ void round_exact_sum_kernel(std::int64_t* limbs, double* sum) {
@@ -248,7 +256,7 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const
   const auto count = shares_of_units(units);
   launch(exact_shares_kernel, extent(count), kLimbThreads, 0, ctx.stream, device_data<double>(sums),
          units, device_data<std::int64_t>(shares));
-  launch(add_shares_kernel, 1, kLimbThreads, 0, ctx.stream, device_data<std::int64_t>(shares),
+  launch(add_shares_kernel, 1, dim3(kLimbThreads, kSharesAtOnce), 0, ctx.stream, device_data<std::int64_t>(shares),
          static_cast<int>(count), device_data<std::int64_t>(limbs));
 }
 

@@ -368,7 +368,10 @@ class OpsBench {
                                                    .compute = options_.dtype,
                                                    .gpu_memory = ctx_.gpu_memory});
     linear({"head", rows, sizes.width, classes}, /*float_output=*/true);
-    if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_loss_sum"})) return;
+    if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_and_gradient",
+                     "softmax_loss_sum"})) {
+      return;
+    }
     const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});
     const Tensor top = floats({rows}), sum = floats({rows}), target = floats({rows});
     const Tensor targets = tokens(rows, classes);
@@ -378,6 +381,10 @@ class OpsBench {
             [&] { ops::softmax_statistics(ctx_, logits, targets, 0, classes, top, sum, target); });
     measure({"softmax_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})},
             [&] { ops::softmax_gradient(ctx_, logits, targets, 0, classes, top, sum, dlogits); });
+    measure({"softmax_and_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})}, [&] {
+      ops::softmax_and_gradient(ctx_, logits, targets, classes, top, sum, target,
+                                           dlogits);
+    });
     const Tensor loss = ctx_.allocate({1}, DType::kF64);
     ops::fill(ctx_, loss, 0.0f);
     measure({"softmax_loss_sum", fmt::format("{}", rows), 0.0, 0.0,

@@ -85,8 +85,8 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
   for (const char* name :
        {"query_key_value", "attention", "attention_backward", "attention_output_dw",
         "feed_forward_up_dx", "feed_forward_down", "add", "embedding", "embedding_backward", "head",
-        "softmax_statistics", "softmax_gradient", "softmax_loss_sum", "dropout", "add_column_sums",
-        "cast", "fill", "add_sum_of_squares", "adamw_step"}) {
+        "softmax_statistics", "softmax_gradient", "softmax_and_gradient", "softmax_loss_sum",
+        "dropout", "add_column_sums", "cast", "fill", "add_sum_of_squares", "adamw_step"}) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_TRUE(llama.contains(name)) << name;
   }

@@ -1,7 +1,9 @@
 // Operations on a dry context: they check and count, and ask for the memory of the real ones. The
 // real ones are those of the device that the test program is for (support/ops_device.h).
+#include <cstddef>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -36,7 +38,7 @@ struct Operands {
 
   Tensor of(const Shape& shape, DType dtype) const {
     const Tensor made = ctx.allocate(shape, dtype);
-    if (!is_dry(made.raw())) std::memset(made.raw(), 0, made.bytes());
+    if (!is_dry(made.raw())) upload(ctx, std::vector<std::byte>(made.bytes()).data(), made);
     return made;
   }
   Tensor typed(const Shape& shape) const { return of(shape, type); }
@@ -117,6 +119,8 @@ const Family kFamilies[] = {
        ops::softmax_loss_sum(ctx, targets, row_max, row_sum, at, o.of({1}, DType::kF64));
        ops::softmax_gradient(ctx, logits, targets, 0, kClasses, row_max, row_sum,
                              o.typed(logits.shape()));
+       ops::softmax_and_gradient(ctx, logits, targets, kClasses, row_max, row_sum, at,
+                                            o.typed(logits.shape()));
        ops::classification_loss(ctx, logits, targets, 0.1f, o.of({1}, DType::kF64), logits);
        ops::count_correct(ctx, logits, targets, o.of({2}, DType::kI64));
      }},

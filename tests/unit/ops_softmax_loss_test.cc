@@ -116,6 +116,67 @@ TEST_P(SoftmaxLoss, ManyClasses) {
   testing::expect_close(dx, gradient, testing::tolerance("softmax", dtype()), "dlogits");
 }
 
+// Lengths of rows that a GPU holds in shared memory, and of which threads take one quad, several or
+// none; one of no whole chunks, and one that is too long. There are more rows than blocks.
+TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnce) {
+  for (const std::int64_t classes : {8, 37, 64, 4096, 4104, 12288, 25600}) {
+    const std::int64_t valid = classes - (classes > 8 ? 5 : 0);
+    const Values x = testing::rounded(testing::random_values(7, kRows * classes, 3.0), DType::kF32);
+    std::vector<std::int32_t> some = {0,
+                                      static_cast<std::int32_t>(valid - 1),
+                                      ops::kMaskedTarget,
+                                      7,
+                                      static_cast<std::int32_t>(valid),  // padding
+                                      3};
+    const Tensor some_t = testing::make_tensor(ctx, some), x_t = logits_of(x, classes);
+    const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
+    const Statistics apart = {sums(), sums(), sums()}, once = {sums(), sums(), sums()};
+    const Tensor dx = output({kRows, classes}), dx_once = output({kRows, classes});
+    set({.loss_scale = 8.0f});
+    ops::softmax_statistics(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum,
+                            apart.target_logit);
+    ops::softmax_gradient(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum, dx);
+    const auto at_once = [&](const Tensor& in, const Tensor& out) {
+      ops::softmax_and_gradient(ctx, in, some_t, valid, once.row_max, once.row_sum,
+                                           once.target_logit, out);
+    };
+    at_once(x_t, dx_once);
+    const auto what = std::to_string(classes) + " classes";
+    EXPECT_EQ(testing::bits_of(once.row_max), testing::bits_of(apart.row_max)) << what;
+    EXPECT_EQ(testing::bits_of(once.target_logit), testing::bits_of(apart.target_logit)) << what;
+    testing::expect_close(once.row_sum, testing::values_of(apart.row_sum), 1e-6, what);
+    testing::expect_close(dx_once, testing::values_of(dx), testing::tolerance("softmax", dtype()),
+                          what);
+    const Values values = testing::values_of(dx_once), others = testing::values_of(dx);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i] == 0.0, others[i] == 0.0) << what << ", element " << i;
+    }
+    const std::string bits = testing::bits_of(dx_once);
+    at_once(x_t, dx_once);
+    EXPECT_EQ(testing::bits_of(dx_once), bits) << what << ", again";
+    if (dtype() != DType::kF32) continue;
+    at_once(x_t, x_t);
+    EXPECT_EQ(testing::bits_of(x_t), bits) << what << ", in place";
+  }
+}
+
+TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnceShowWhatIsNotFinite) {
+  constexpr std::int64_t kMany = 64;
+  Values x = testing::rounded(testing::random_values(8, kRows * kMany, 3.0), DType::kF32);
+  x[5] = std::numeric_limits<double>::quiet_NaN();
+  x[kMany + 5] = std::numeric_limits<double>::infinity();
+  const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
+  const Statistics s = {sums(), sums(), sums()};
+  const Tensor dx = output({kRows, kMany});
+  ops::softmax_and_gradient(ctx, logits_of(x, kMany), targets_t, kMany, s.row_max,
+                                       s.row_sum, s.target_logit, dx);
+  const Values row_sums = testing::values_of(s.row_sum), values = testing::values_of(dx);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(std::isfinite(row_sums[row]), row > 1) << row;
+    EXPECT_EQ(std::isfinite(values[row * kMany]), row > 1) << row;
+  }
+}
+
 // Two ranks hold classes [0, 20) and [20, 33), each with padding; the target 20 is where the first
 // has its padding.
 TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {

@@ -17,6 +17,7 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 
 #define TRIREME_SHARED(type, name, count) __shared__ type name[count]
@@ -59,6 +60,36 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
       values);
 }
 
+// Of the calling thread's device.
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check_cuda(cudaGetDevice(&device), "the device");
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "an attribute of the device");
+  return value;
+}
+// The most shared memory that a block may take, in bytes, with what the kernel declares.
+inline std::size_t most_shared_bytes() {
+  return static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
+inline int multiprocessors() {
+  return device_attribute(cudaDevAttrMultiProcessorCount);
+}
+
+// Copies 16 bytes to shared memory. The thread goes on, and reads them after wait_for_copies().
+// Both addresses are multiples of 16.
+__device__ inline void start_copy(float* to_shared, const float* from) {
+#if defined(__CUDA_ARCH__)
+  __pipeline_memcpy_async(to_shared, from, 16);
+#endif
+}
+// Waits for the copies that this thread has started.
+__device__ inline void wait_for_copies() {
+#if defined(__CUDA_ARCH__)
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+#endif
+}
+
 // Waits for the stream.
 inline void copy_to_host(void* to, const void* from, std::size_t bytes, const Stream& stream) {
   auto* native = static_cast<cudaStream_t>(stream.native());
@@ -77,6 +108,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     emulator::run_grid(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
   });
 }
+
+// As GPUs since Ampere have; few multiprocessors, so that a block takes several rows.
+inline std::size_t most_shared_bytes() {
+  return std::size_t{99} << 10;
+}
+inline int multiprocessors() {
+  return 2;
+}
+
+inline void start_copy(float* to_shared, const float* from) {
+  std::memcpy(to_shared, from, 16);
+}
+inline void wait_for_copies() {}
 
 inline void copy_to_host(void* to, const void* from, std::size_t bytes, const Stream& stream) {
   if (stream.native() != nullptr) stream.synchronize();

@@ -35,6 +35,26 @@ __device__ inline T block_sum(T value) {
   }
 }
 
+// The largest value of a block of kWarps warps, for all threads. A NaN is never the largest.
+template <int kWarps>
+__device__ inline float block_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, offset);
+    value = other > value ? other : value;
+  }
+  TRIREME_SHARED(float, largest, kWarps);
+  __syncthreads();  // all threads have read an earlier one
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = largest[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) {
+    value = largest[warp] > value ? largest[warp] : value;
+  }
+  return value;
+}
+
 // Sums kSums values for each column over this block's part of the rows. term(row, column, values)
 // sets the values of one chunk. The sums are written to parts (kSums, parts, columns).
 template <int kSums, class Term>

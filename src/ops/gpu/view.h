@@ -117,6 +117,21 @@ __device__ inline void store_vector(Half* to, const float (&v)[kChunk]) {
                                              pack_fp16(v[4], v[5]), pack_fp16(v[6], v[7]));
 }
 
+// Four elements, at an address that is a multiple of their size.
+__device__ inline void load_four(const float* from, float (&v)[4]) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+}
+__device__ inline void store_four(float* to, const float (&v)[4]) {
+  *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+}
+__device__ inline void store_four(BFloat16* to, const float (&v)[4]) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+}
+__device__ inline void store_four(Half* to, const float (&v)[4]) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack_fp16(v[0], v[1]), pack_fp16(v[2], v[3]));
+}
+
 // `vector`: the address is a multiple of 16 bytes whenever a whole chunk is left. Elements beyond
 // `left` are read as 0 and are not written.
 template <class T>

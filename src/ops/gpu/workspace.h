@@ -54,7 +54,7 @@ inline Tensor sums_of_units(Context& ctx, std::int64_t units) {
   return ctx.allocate({units}, DType::kF64, MemoryUse::kWorkspace);
 }
 inline std::int64_t shares_of_units(std::int64_t units) {
-  constexpr std::int64_t kUnitsOfShare = 512, kMostShares = 128;
+  constexpr std::int64_t kUnitsOfShare = 96, kMostShares = 512;
   return std::min(blocks_for(units, kUnitsOfShare), kMostShares);
 }
 inline Tensor limbs_of_shares(Context& ctx, std::int64_t units) {
