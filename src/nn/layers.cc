@@ -129,13 +129,13 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
       [x, rows, this](Tape& t, const Tensor& dy) {
         if (kind_ == NormKind::kLayer) {
           ops::layer_norm_backward_weight(t.context(), dy, x.tensor(), rows.mean, rows.rstd,
-                                          weight_->gradient(),
-                                          bias_ ? bias_->gradient() : Tensor());
+                                          weight_->gradient(), bias_gradient());
         } else {
           ops::rms_norm_backward_weight(t.context(), dy, x.tensor(), rows.rstd,
                                         weight_->gradient());
         }
-      });
+      },
+      [x, rows, this](Tape& t, const Tensor& dy) { backward(t, x, rows, dy); });
   return tape.can_remake(normed, [x = x.tensor(), dtype = y.dtype(), rows, this](ops::Context& c) {
     const Tensor again = c.allocate(x.shape(), dtype);
     normalize(c, x, again, rows);  // and the same statistics
@@ -143,18 +143,35 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
   });
 }
 
+// x's gradient from the residual path is there already. It is added in the same pass, in place
+// unless other values share it.
+Norm::InputGradient Norm::begin_backward(Tape& tape, const Value& x, const Tensor& dy) {
+  const Tensor rest = tape.take_gradient(x.slot());
+  const bool in_place = rest.defined() && !rest.shared();
+  return {rest, in_place ? rest : tape.context().allocate(dy.shape(), dy.dtype())};
+}
+
 void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
                           const Tensor& dy) const {
-  ops::Context& ctx = tape.context();
-  // x's gradient from the residual path is there already. It is added in the same pass, in place
-  // unless other values share it.
-  const Tensor rest = tape.take_gradient(x.slot());
-  const Tensor dx = rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
+  const auto& [rest, dx] = begin_backward(tape, x, dy);
   if (kind_ == NormKind::kLayer) {
-    ops::layer_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.mean, rows.rstd,
-                                   rest, dx);
+    ops::layer_norm_backward_input(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
+                                   rows.rstd, rest, dx);
   } else {
-    ops::rms_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.rstd, rest, dx);
+    ops::rms_norm_backward_input(tape.context(), dy, x.tensor(), weight_->weight(), rows.rstd, rest,
+                                 dx);
+  }
+  tape.add_gradient(x.slot(), dx);
+}
+
+void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Tensor& dy) const {
+  const auto& [rest, dx] = begin_backward(tape, x, dy);
+  if (kind_ == NormKind::kLayer) {
+    ops::layer_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
+                             rows.rstd, rest, dx, weight_->gradient(), bias_gradient());
+  } else {
+    ops::rms_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.rstd, rest, dx,
+                           weight_->gradient());
   }
   tape.add_gradient(x.slot(), dx);
 }

@@ -31,14 +31,15 @@ Value Tape::input(Tensor tensor, bool needs_gradient) {
 }
 
 Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
-                   std::vector<const Parameter*> parameters, WeightGradient weight_gradient) {
+                   std::vector<const Parameter*> parameters, WeightGradient weight_gradient,
+                   InputGradient both_gradients) {
   const bool wanted = std::any_of(inputs.begin(), inputs.end(),
                                   [](const Value& value) { return value.needs_gradient(); });
   if (!recording_ || (!wanted && parameters.empty())) return {std::move(y), -1};
-  if (!wanted) input_gradient = {};
+  if (!wanted) input_gradient = both_gradients = {};
   Value value = input(std::move(y), true);
   nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
-                    std::move(parameters)});
+                    std::move(both_gradients), std::move(parameters)});
   return value;
 }
 
@@ -57,7 +58,7 @@ Value Tape::can_remake(Value y, Remake make) {
 }
 
 void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
-  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, std::move(parameters)});
+  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters)});
 }
 
 void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
@@ -110,8 +111,13 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
         continue;
       }
     }
-    if (node.input_gradient) node.input_gradient(*this, dy);
-    node.input_gradient = {};
+    if (node.both_gradients && !defer_weights) {
+      node.both_gradients(*this, dy);
+      node.weight_gradient = {};
+    } else if (node.input_gradient) {
+      node.input_gradient(*this, dy);
+    }
+    node.input_gradient = node.both_gradients = {};
     if (defer_weights && node.weight_gradient) {
       deferred_.emplace_back(std::move(node), dy);
     } else {

@@ -22,6 +22,27 @@ void check_weight(std::string_view op, std::string_view name, const Tensor& weig
   check_shape(op, name, weight, {x.shape()[1]});
 }
 
+// mean is undefined for RMS norm.
+void check_backward(std::string_view op, const Tensor& dy, const Tensor& x, const Tensor& mean,
+                    const Tensor& rstd) {
+  check_rows(op, x, "dy", dy);
+  if (mean.defined()) check_fp32(op, "mean", mean, {x.shape()[0]});
+  check_fp32(op, "rstd", rstd, {x.shape()[0]});
+}
+
+void check_input_gradient(std::string_view op, const Tensor& x, const Tensor& weight,
+                          const Tensor& residual, const Tensor& dx) {
+  if (residual.defined()) check_rows(op, x, "residual", residual);
+  check_rows(op, x, "dx", dx);
+  check_weight(op, "weight", weight, x);
+}
+
+void check_weight_gradients(std::string_view op, const Tensor& x, const Tensor& dweight,
+                            const Tensor& dbias) {
+  check_fp32(op, "dweight", dweight, {x.shape()[1]});
+  if (dbias.defined()) check_fp32(op, "dbias", dbias, {x.shape()[1]});
+}
+
 }  // namespace
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -50,24 +71,28 @@ void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const T
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                                const Tensor& residual, const Tensor& dx) {
-  check_rows("layer_norm_backward_input", x, "dy", dy);
-  if (residual.defined()) check_rows("layer_norm_backward_input", x, "residual", residual);
-  check_rows("layer_norm_backward_input", x, "dx", dx);
-  check_weight("layer_norm_backward_input", "weight", weight, x);
-  check_fp32("layer_norm_backward_input", "mean", mean, {x.shape()[0]});
-  check_fp32("layer_norm_backward_input", "rstd", rstd, {x.shape()[0]});
+  check_backward("layer_norm_backward_input", dy, x, mean, rstd);
+  check_input_gradient("layer_norm_backward_input", x, weight, residual, dx);
   dispatch(TRIREME_OP(layer_norm_backward_input), ctx, dy, x, weight, mean, rstd, residual, dx);
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias) {
-  check_rows("layer_norm_backward_weight", x, "dy", dy);
-  check_fp32("layer_norm_backward_weight", "mean", mean, {x.shape()[0]});
-  check_fp32("layer_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
-  check_fp32("layer_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
-  if (dbias.defined()) check_fp32("layer_norm_backward_weight", "dbias", dbias, {x.shape()[1]});
+  check_backward("layer_norm_backward_weight", dy, x, mean, rstd);
+  check_weight_gradients("layer_norm_backward_weight", x, dweight, dbias);
   if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(layer_norm_backward_weight), ctx, dy, x, mean, rstd, dweight, dbias);
+}
+
+void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& residual,
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+  check_backward("layer_norm_backward", dy, x, mean, rstd);
+  check_input_gradient("layer_norm_backward", x, weight, residual, dx);
+  check_weight_gradients("layer_norm_backward", x, dweight, dbias);
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
+  dispatch(TRIREME_OP(layer_norm_backward), ctx, dy, x, weight, mean, rstd, residual, dx, dweight,
+           dbias);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
@@ -90,21 +115,27 @@ void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Ten
 
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                              const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
-  check_rows("rms_norm_backward_input", x, "dy", dy);
-  if (residual.defined()) check_rows("rms_norm_backward_input", x, "residual", residual);
-  check_rows("rms_norm_backward_input", x, "dx", dx);
-  check_weight("rms_norm_backward_input", "weight", weight, x);
-  check_fp32("rms_norm_backward_input", "rstd", rstd, {x.shape()[0]});
+  check_backward("rms_norm_backward_input", dy, x, Tensor(), rstd);
+  check_input_gradient("rms_norm_backward_input", x, weight, residual, dx);
   dispatch(TRIREME_OP(rms_norm_backward_input), ctx, dy, x, weight, rstd, residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
                               const Tensor& dweight) {
-  check_rows("rms_norm_backward_weight", x, "dy", dy);
-  check_fp32("rms_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
-  check_fp32("rms_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
+  check_backward("rms_norm_backward_weight", dy, x, Tensor(), rstd);
+  check_weight_gradients("rms_norm_backward_weight", x, dweight, Tensor());
   if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(rms_norm_backward_weight), ctx, dy, x, rstd, dweight);
+}
+
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, const Tensor& residual, const Tensor& dx,
+                       const Tensor& dweight) {
+  check_backward("rms_norm_backward", dy, x, Tensor(), rstd);
+  check_input_gradient("rms_norm_backward", x, weight, residual, dx);
+  check_weight_gradients("rms_norm_backward", x, dweight, Tensor());
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
+  dispatch(TRIREME_OP(rms_norm_backward), ctx, dy, x, weight, rstd, residual, dx, dweight);
 }
 
 }  // namespace trireme::ops

@@ -148,6 +148,13 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
            });
 }
 
+void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& residual,
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+  cpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
+  cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
+}
+
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd) {
   const ThreadRows in(ctx, x.shape()[-1]);
@@ -183,6 +190,13 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
     kernels().norm.rms_norm_backward_weight(read_row(dy, row, in_dy), read_row(x, row, in_x),
                                             rstd.data<float>()[row], part, n);
   });
+}
+
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, const Tensor& residual, const Tensor& dx,
+                       const Tensor& dweight) {
+  cpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
+  cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
 }
 
 }  // namespace trireme::ops::cpu

@@ -123,28 +123,38 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
   rstd[row] = r;
 }
 
+// What the backward pass of a norm reads and writes. residual may be undefined.
+template <class T>
+struct Backward {
+  View<T> dy, x, weight;
+  const float* mean;
+  const float* rstd;
+  View<T> residual, dx;
+  NormRows shape;
+};
+
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual,
 // without the mean of g for RMS norm. dx may be residual: a thread reads a chunk before it writes.
-template <class T, int kWarps, bool kHolds, bool kCenter>
-__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
-    norm_backward_kernel(View<T> dy, View<T> x, View<T> weight, const float* mean,
-                         const float* rstd, View<T> residual, View<T> dx, NormRows shape) {
-  const std::int64_t row = Team<kWarps>::row();
-  if (row >= shape.rows) return;
+// Calls see(k, dy, h) with the chunks of dy and h on the way.
+template <class T, int kWarps, bool kHolds, bool kCenter, class See>
+__device__ inline void backward_row(const Backward<T>& of, std::int64_t row, const See& see) {
+  const NormRows& shape = of.shape;
   const bool vector = kHolds || shape.vector;
-  const float m = kCenter ? mean[row] : 0.0f, r = rstd[row];
+  const float m = kCenter ? of.mean[row] : 0.0f, r = of.rstd[row];
   const std::int64_t begin = row * shape.columns;
-  RowPart<T, kWarps, kHolds> part(dy, row, shape);
-  RowPart<T, kWarps, kHolds> input(x, row, shape);
+  RowPart<T, kWarps, kHolds> part(of.dy, row, shape);
+  RowPart<T, kWarps, kHolds> input(of.x, row, shape);
   float sum_g = 0.0f, sum_gh = 0.0f;
   part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
     float w[kChunk];
-    weight.load(column, left, vector, w);
+    of.weight.load(column, left, vector, w);
     float(&h)[kChunk] = input.held[k];
-    if constexpr (!kHolds) x.load(begin + column, left, vector, h);
+    if constexpr (!kHolds) of.x.load(begin + column, left, vector, h);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r;
+    see(k, d, h);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      h[i] = (h[i] - m) * r;
       d[i] *= w[i];  // 0 beyond the row
       sum_g += d[i];
       sum_gh += d[i] * h[i];
@@ -157,17 +167,64 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
     float(&h)[kChunk] = input.held[k];
     if constexpr (!kHolds) {
       float w[kChunk];
-      weight.load(column, left, vector, w);
-      x.load(begin + column, left, vector, h);
+      of.weight.load(column, left, vector, w);
+      of.x.load(begin + column, left, vector, h);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i];
     }
     float rest[kChunk] = {};
-    if (residual.defined()) residual.load(begin + column, left, vector, rest);
+    if (of.residual.defined()) of.residual.load(begin + column, left, vector, rest);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh) + rest[i];
-    dx.store(begin + column, left, vector, d);
+    of.dx.store(begin + column, left, vector, d);
   });
+}
+
+template <class T, int kWarps, bool kHolds, bool kCenter>
+__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(Backward<T> of) {
+  const std::int64_t row = Team<kWarps>::row();
+  if (row >= of.shape.rows) return;
+  backward_row<T, kWarps, kHolds, kCenter>(
+      of, row, [](int, const float(&)[kChunk], const float(&)[kChunk]) {});
+}
+
+// dx, and the parts that norm_weight_kernel makes, in the same order: dy and x are read once. For
+// rows that a warp holds. A block takes a part of the rows, each warp every kRowsAtOnce-th of them.
+template <class T, bool kCenter>
+__global__ void __launch_bounds__(32 * kRowsAtOnce, 1)
+    norm_backward_all_kernel(Backward<T> of, float* parts, std::int64_t per_part) {
+  constexpr int kSums = kCenter ? 2 : 1, kWidth = 32 * kChunk;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t first = blockIdx.x * per_part;
+  const std::int64_t end = first + per_part < of.shape.rows ? first + per_part : of.shape.rows;
+  float sums[kSums][kHeld][kChunk] = {};
+  for (std::int64_t row = first + warp; row < end; row += kRowsAtOnce) {
+    backward_row<T, 1, true, kCenter>(of, row,
+                                      [&](int k, const float(&d)[kChunk], const float(&h)[kChunk]) {
+#pragma unroll
+                                        for (int i = 0; i < kChunk; ++i) {
+                                          sums[0][k][i] += d[i] * h[i];
+                                          if constexpr (kCenter) sums[1][k][i] += d[i];
+                                        }
+                                      });
+  }
+  TRIREME_SHARED(float, shared, kRowsAtOnce* kWidth);
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) shared[warp * kWidth + lane * kChunk + i] = sums[s][k][i];
+      __syncthreads();
+      const std::int64_t column = k * kWidth + static_cast<std::int64_t>(threadIdx.x);
+      if (column >= of.shape.columns) continue;
+      float total = 0.0f;
+      for (int y = 0; y < kRowsAtOnce; ++y) total += shared[y * kWidth + threadIdx.x];
+      parts[(static_cast<std::int64_t>(s) * gridDim.x + blockIdx.x) * of.shape.columns + column] =
+          total;
+    }
+  }
 }
 
 // Parts of dweight = sum of dy h and, for layer norm, dbias = sum of dy.
@@ -246,6 +303,14 @@ void norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& wei
   });
 }
 
+template <class T>
+Backward<T> backward_of(const Tensor& dy, const Tensor& x, const Tensor& weight, const float* mean,
+                        const float* rstd, const Tensor& residual, const Tensor& dx,
+                        const NormRows& shape) {
+  return {View<T>(dy), View<T>(x), View<T>(weight), mean, rstd, view_if_any<T>(residual),
+          View<T>(dx), shape};
+}
+
 template <bool kCenter>
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                    const float* mean, const float* rstd, const Tensor& residual, const Tensor& dx) {
@@ -256,9 +321,15 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor
     using T = decltype(type);
     using Rows = Team<decltype(warps)::value>;
     launch(norm_backward_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
-           extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(dy),
-           View<T>(x), View<T>(weight), mean, rstd, view_if_any<T>(residual), View<T>(dx), shape);
+           extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream,
+           backward_of<T>(dy, x, weight, mean, rstd, residual, dx, shape));
   });
+}
+
+void add_weight_parts(const Context& ctx, const float* sums, std::int64_t count,
+                      std::int64_t columns, float* dweight, float* dbias) {
+  add_parts(ctx.stream, sums, count, columns, dweight);
+  if (dbias != nullptr) add_parts(ctx.stream, sums + count * columns, count, columns, dbias);
 }
 
 template <bool kCenter>
@@ -276,8 +347,30 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
            dim3(extent(blocks_for(columns, 32 * kChunk)), extent(count)), chunk_block(), 0,
            ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part, shape);
   });
-  add_parts(ctx.stream, sums, count, columns, dweight);
-  if (dbias != nullptr) add_parts(ctx.stream, sums + count * columns, count, columns, dbias);
+  add_weight_parts(ctx, sums, count, columns, dweight, dbias);
+}
+
+template <bool kCenter>
+void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const float* mean, const float* rstd, const Tensor& residual,
+                       const Tensor& dx, float* dweight, float* dbias) {
+  const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
+  const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
+  const NormRows shape = {rows, columns, vectors_fit({&dy, &x, &weight, &residual, &dx}, columns)};
+  with_type({&dy, &x, &weight, &or_else(residual, x), &dx}, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!std::is_same_v<T, Any>) {
+      if (count > 0 && shape.vector && columns <= kWarpHolds) {
+        const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
+        float* sums = device_data<float>(parts);
+        launch(norm_backward_all_kernel<T, kCenter>, extent(count), 32 * kRowsAtOnce, 0, ctx.stream,
+               backward_of<T>(dy, x, weight, mean, rstd, residual, dx, shape), sums, per_part);
+        return add_weight_parts(ctx, sums, count, columns, dweight, dbias);
+      }
+    }
+    norm_weight<kCenter>(ctx, dy, x, mean, rstd, dweight, dbias);  // before dx takes dy's place
+    norm_backward<kCenter>(ctx, dy, x, weight, mean, rstd, residual, dx);
+  });
 }
 
 }  // namespace
@@ -308,6 +401,13 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
                     device_data<float>(dweight), device_data<float>(dbias));
 }
 
+void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& residual,
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+  norm_backward_all<true>(ctx, dy, x, weight, device_data<float>(mean), device_data<float>(rstd),
+                          residual, dx, device_data<float>(dweight), device_data<float>(dbias));
+}
+
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd) {
   norm<false>(ctx, x, Tensor(), weight, Tensor(), epsilon, Tensor(), y, nullptr,
@@ -328,6 +428,13 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
                               const Tensor& dweight) {
   norm_weight<false>(ctx, dy, x, nullptr, device_data<float>(rstd), device_data<float>(dweight),
                      nullptr);
+}
+
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, const Tensor& residual, const Tensor& dx,
+                       const Tensor& dweight) {
+  norm_backward_all<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), residual, dx,
+                           device_data<float>(dweight), nullptr);
 }
 
 }  // namespace trireme::ops::gpu

@@ -149,7 +149,7 @@ class OpsBench {
     const auto& [kind, rows, c] = sizes;
     const bool rms = kind == nn::NormKind::kRms;
     const std::string name = rms ? "rms_norm" : "layer_norm";
-    if (!any_wanted({name, "add_" + name, name + "_dx", name + "_dw"})) return;
+    if (!any_wanted({name, "add_" + name, name + "_dx", name + "_dw", name + "_backward"})) return;
     const Tensor x = tensor({rows, c}), y = tensor({rows, c}), dy = tensor({rows, c});
     const Tensor branch = tensor({rows, c}), sum = tensor({rows, c});
     const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows}), rstd = floats({rows});
@@ -171,6 +171,10 @@ class OpsBench {
     measure({name + "_dw", shape, 0.0, 0.0, bytes_of({dy, x})}, [&] {
       rms ? ops::rms_norm_backward_weight(ctx_, dy, x, rstd, dw)
           : ops::layer_norm_backward_weight(ctx_, dy, x, mean, rstd, dw, db);
+    });
+    measure({name + "_backward", shape, 0.0, 0.0, bytes_of({dy, x, branch, y})}, [&] {
+      rms ? ops::rms_norm_backward(ctx_, dy, x, w, rstd, branch, y, dw)
+          : ops::layer_norm_backward(ctx_, dy, x, w, mean, rstd, branch, y, dw, db);
     });
   }
 
@@ -382,8 +386,7 @@ class OpsBench {
     measure({"softmax_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})},
             [&] { ops::softmax_gradient(ctx_, logits, targets, 0, classes, top, sum, dlogits); });
     measure({"softmax_and_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})}, [&] {
-      ops::softmax_and_gradient(ctx_, logits, targets, classes, top, sum, target,
-                                           dlogits);
+      ops::softmax_and_gradient(ctx_, logits, targets, classes, top, sum, target, dlogits);
     });
     const Tensor loss = ctx_.allocate({1}, DType::kF64);
     ops::fill(ctx_, loss, 0.0f);

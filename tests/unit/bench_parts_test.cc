@@ -82,21 +82,36 @@ std::set<std::string> names_of(const std::vector<OpRow>& rows) {
 TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
   const auto gpt = names_of(rows_of("test-gpt", DType::kF32));
   const auto llama = names_of(rows_of("test-llama", DType::kBF16));
-  for (const char* name :
-       {"query_key_value", "attention", "attention_backward", "attention_output_dw",
-        "feed_forward_up_dx", "feed_forward_down", "add", "embedding", "embedding_backward", "head",
-        "softmax_statistics", "softmax_gradient", "softmax_and_gradient", "softmax_loss_sum",
-        "dropout", "add_column_sums", "cast", "fill", "add_sum_of_squares", "adamw_step"}) {
+  for (const char* name : {"query_key_value",
+                           "attention",
+                           "attention_backward",
+                           "attention_output_dw",
+                           "feed_forward_up_dx",
+                           "feed_forward_down",
+                           "add",
+                           "embedding",
+                           "embedding_backward",
+                           "head",
+                           "softmax_statistics",
+                           "softmax_gradient",
+                           "softmax_and_gradient",
+                           "softmax_loss_sum",
+                           "dropout",
+                           "add_column_sums",
+                           "cast",
+                           "fill",
+                           "add_sum_of_squares",
+                           "adamw_step"}) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_TRUE(llama.contains(name)) << name;
   }
-  for (const char* name : {"layer_norm", "add_layer_norm", "layer_norm_dw", "gelu", "gelu_backward",
-                           "linear_gelu", "linear_gelu_dx"}) {
+  for (const char* name : {"layer_norm", "add_layer_norm", "layer_norm_dw", "layer_norm_backward",
+                           "gelu", "gelu_backward", "linear_gelu", "linear_gelu_dx"}) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_FALSE(llama.contains(name)) << name;
   }
-  for (const char* name :
-       {"rms_norm", "add_rms_norm", "rms_norm_dx", "swiglu", "swiglu_backward", "rotary"}) {
+  for (const char* name : {"rms_norm", "add_rms_norm", "rms_norm_dx", "rms_norm_backward", "swiglu",
+                           "swiglu_backward", "rotary"}) {
     EXPECT_TRUE(llama.contains(name)) << name;
     EXPECT_FALSE(gpt.contains(name)) << name;
   }

@@ -99,6 +99,8 @@ const Family kFamilies[] = {
        ops::add_rms_norm(ctx, x, y, weight, 1e-5f, dx, y, rstd);
        ops::rms_norm_backward_input(ctx, y, x, weight, rstd, {}, dx);
        ops::rms_norm_backward_weight(ctx, y, x, rstd, dweight);
+       ops::layer_norm_backward(ctx, y, x, weight, mean, rstd, {}, dx, dweight, dbias);
+       ops::rms_norm_backward(ctx, y, x, weight, rstd, dx, dx, dweight);
      }},
     {"embedding",
      [](Context& ctx, const Operands& o) {
@@ -120,7 +122,7 @@ const Family kFamilies[] = {
        ops::softmax_gradient(ctx, logits, targets, 0, kClasses, row_max, row_sum,
                              o.typed(logits.shape()));
        ops::softmax_and_gradient(ctx, logits, targets, kClasses, row_max, row_sum, at,
-                                            o.typed(logits.shape()));
+                                 o.typed(logits.shape()));
        ops::classification_loss(ctx, logits, targets, 0.1f, o.of({1}, DType::kF64), logits);
        ops::count_correct(ctx, logits, targets, o.of({2}, DType::kI64));
      }},

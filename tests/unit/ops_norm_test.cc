@@ -174,6 +174,48 @@ TEST_P(Norm, WithASumOnTheWayItHasTheBitsOfBoth) {
   }
 }
 
+// Some rows make several parts of the sums.
+TEST_P(Norm, BothGradientsHaveTheBitsOfEach) {
+  for (const std::int64_t rows : {5, 203}) {
+    for (const std::int64_t columns : kLengths) {
+      if (rows > 5 && columns > 1032) continue;
+      const Shape shape = {rows, columns};
+      const Tensor in = tensor(random(1, rows * columns), shape);
+      const Tensor w = tensor(random(2, columns), {columns});
+      const Tensor d = tensor(random(4, rows * columns), shape);
+      const Tensor rest = tensor(random(6, rows * columns), shape);
+      const Tensor m = testing::make_tensor(ctx, random(7, rows, 0.1), {rows}, DType::kF32);
+      const Tensor r = testing::make_tensor(ctx, Values(rows, 1.25), {rows}, DType::kF32);
+      for (const bool rms : {false, true}) {
+        for (const Tensor& residual : {Tensor(), rest}) {
+          const auto sums = [&] { return testing::make_zeros(ctx, {columns}, DType::kF32); };
+          const Tensor dw = sums(), db = sums(), dw_too = sums(), db_too = sums();
+          const Tensor own = output(shape);
+          // In the place of the residual, where there is one.
+          const Tensor too =
+              residual.defined() ? tensor(testing::values_of(rest), shape) : output(shape);
+          const Tensor residual_too = residual.defined() ? too : Tensor();
+          if (rms) {
+            ops::rms_norm_backward_input(ctx, d, in, w, r, residual, own);
+            ops::rms_norm_backward_weight(ctx, d, in, r, dw);
+            ops::rms_norm_backward(ctx, d, in, w, r, residual_too, too, dw_too);
+          } else {
+            ops::layer_norm_backward_input(ctx, d, in, w, m, r, residual, own);
+            ops::layer_norm_backward_weight(ctx, d, in, m, r, dw, db);
+            ops::layer_norm_backward(ctx, d, in, w, m, r, residual_too, too, dw_too, db_too);
+          }
+          const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
+          EXPECT_EQ(testing::bits_of(too), testing::bits_of(own)) << what;
+          EXPECT_EQ(testing::bits_of(dw_too), testing::bits_of(dw)) << what;
+          EXPECT_EQ(testing::bits_of(db_too), testing::bits_of(db)) << what;
+        }
+      }
+      const Tensor own = output(shape), dw = testing::make_zeros(ctx, {columns}, DType::kF32);
+      ops::layer_norm_backward(ctx, d, in, w, m, r, Tensor(), own, dw, Tensor());  // no bias
+    }
+  }
+}
+
 // In fp32 what else goes to x is added to the norm's own gradient; in the others the same is
 // rounded once, so its bits are those of fp32's result, cast.
 TEST_P(Norm, WhatElseGoesToItsInputIsAddedAndRoundedOnce) {

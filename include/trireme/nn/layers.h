@@ -62,9 +62,16 @@ class Norm {
   void normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
                  const Statistics& statistics) const;
   Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
+  // Where the gradient of x is to be written, and what of it is there already.
+  struct InputGradient {
+    Tensor rest, dx;
+  };
+  static InputGradient begin_backward(Tape& tape, const Value& x, const Tensor& dy);
+  void backward(Tape& tape, const Value& x, const Statistics& statistics, const Tensor& dy) const;
   void backward_input(Tape& tape, const Value& x, const Statistics& statistics,
                       const Tensor& dy) const;
   Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
+  Tensor bias_gradient() const { return bias_ ? bias_->gradient() : Tensor(); }
 
   NormKind kind_;
   float epsilon_;

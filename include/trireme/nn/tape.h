@@ -106,9 +106,11 @@ class Tape {
 
   // Records an operation that made y from `inputs` and `parameters`. A recording tape keeps the two
   // functions until backward if an input needs a gradient or there are parameters. Either function
-  // may be empty.
+  // may be empty. `both_gradients`, if given, does the work of both in less time and with the same
+  // bits; it runs where both are needed and weights are not deferred.
   Value record(Tensor y, const Values& inputs, InputGradient input_gradient,
-               std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {});
+               std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {},
+               InputGradient both_gradients = {});
 
   // The same for an operation whose output is x itself, and which gives x a gradient in its own
   // way.
@@ -151,6 +153,7 @@ class Tape {
     int output;  // slot, or -1 for a loss
     InputGradient input_gradient;
     WeightGradient weight_gradient;
+    InputGradient both_gradients;
     std::vector<const Parameter*> parameters;
     std::shared_ptr<Kept::Source> remade = {};  // what the operation made, if it can be made again
   };

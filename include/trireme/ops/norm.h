@@ -23,6 +23,10 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
 // threads. dbias may be undefined.
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias);
+// Both, with the same bits. A GPU reads dy and x once, if a row has at most 1024 columns.
+void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& residual,
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias);
 
 // y (rows, C) = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + epsilon); rstd (rows) fp32 is
 // saved.
@@ -35,5 +39,8 @@ void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, co
                              const Tensor& rstd, const Tensor& residual, const Tensor& dx);
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
                               const Tensor& dweight);
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, const Tensor& residual, const Tensor& dx,
+                       const Tensor& dweight);
 
 }  // namespace trireme::ops
