@@ -142,9 +142,9 @@ void append(Context& ctx, const AttentionShape& s, const Tensor& qkv, std::int64
   const std::int64_t rows = s.batch * s.length, width = s.kv_heads * s.head_size;
   with_type({&qkv}, [&](auto type) {
     using T = decltype(type);
-    launch(append_kernel<T>, chunk_grid(rows, width), chunk_block(), 0, ctx.stream, View<T>(qkv),
-           s.row(), first_head * s.head_size, View<T>(cache), s.length, cache.shape()[1], past,
-           rows, width, vectors_fit({&qkv, &cache}, s.head_size));
+    launch(append_kernel<T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream,
+           View<T>(qkv), s.row(), first_head * s.head_size, View<T>(cache), s.length,
+           cache.shape()[1], past, rows, width, vectors_fit({&qkv, &cache}, s.head_size));
   });
 }
 

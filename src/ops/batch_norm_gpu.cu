@@ -180,7 +180,7 @@ const Tensor& if_defined(const Tensor& x, const Tensor& other) {
 }
 
 dim3 grid_of_parts(const Extents& extents, std::int64_t count) {
-  return dim3(extent(blocks_for(extents.columns, 32 * kChunk)), extent(count));
+  return dim3(extent(blocks_for(extents.columns, kMostLanes * kChunk)), extent(count));
 }
 
 void store_parts(Context& ctx, const float* parts, std::int64_t count, std::int64_t columns,
@@ -201,10 +201,10 @@ void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
     const dim3 grid = grid_of_parts(extents, count);
-    launch(moments_kernel<T>, grid, chunk_block(), 0, ctx.stream, View<T>(x),
+    launch(moments_kernel<T>, grid, chunk_block(extents.columns), 0, ctx.stream, View<T>(x),
            static_cast<const float*>(nullptr), sums, per_part, extents);
     store_parts(ctx, sums, count, extents.columns, inverse, mean);
-    launch(moments_kernel<T>, grid, chunk_block(), 0, ctx.stream, View<T>(x),
+    launch(moments_kernel<T>, grid, chunk_block(extents.columns), 0, ctx.stream, View<T>(x),
            static_cast<const float*>(mean), sums, per_part, extents);
     store_parts(ctx, sums, count, extents.columns, inverse, mean + extents.columns);
   });
@@ -223,8 +223,9 @@ void batch_norm(Context& ctx, const BatchNorm& norm, const Tensor& x, const Tens
                            vectors_fit({&x, &residual, &y}, x.shape()[1])};
   with_type({&x, &if_defined(residual, x), &y}, [&](auto type) {
     using T = decltype(type);
-    launch(batch_norm_kernel<T>, chunk_grid(extents.rows, extents.columns), chunk_block(), 0,
-           ctx.stream, norm_of(norm), View<T>(x), view_of<T>(residual), View<T>(y), extents);
+    launch(batch_norm_kernel<T>, chunk_grid(extents.rows, extents.columns),
+           chunk_block(extents.columns), 0, ctx.stream, norm_of(norm), View<T>(x),
+           view_of<T>(residual), View<T>(y), extents);
   });
 }
 
@@ -237,8 +238,9 @@ void batch_norm_backward_sums(Context& ctx, const BatchNorm& norm, const Tensor&
   float *of_parts = device_data<float>(parts), *to = device_data<float>(sums);
   with_type({&dy, &x, &if_defined(y, x)}, [&](auto type) {
     using T = decltype(type);
-    launch(backward_sums_kernel<T>, grid_of_parts(extents, count), chunk_block(), 0, ctx.stream,
-           norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), of_parts, per_part, extents);
+    launch(backward_sums_kernel<T>, grid_of_parts(extents, count), chunk_block(extents.columns), 0,
+           ctx.stream, norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), of_parts, per_part,
+           extents);
   });
   for (int s = 0; s < 2; ++s) {
     store_parts(ctx, of_parts + s * count * extents.columns, count, extents.columns, 1.0f,
@@ -253,10 +255,10 @@ void batch_norm_backward(Context& ctx, const BatchNorm& norm, const Tensor& dy, 
                            vectors_fit({&dy, &x, &y, &dresidual, &dx}, x.shape()[1])};
   with_type({&dy, &x, &if_defined(y, x), &if_defined(dresidual, x), &dx}, [&](auto type) {
     using T = decltype(type);
-    launch(backward_kernel<T>, chunk_grid(extents.rows, extents.columns), chunk_block(), 0,
-           ctx.stream, norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y),
-           static_cast<const float*>(device_data<float>(sums)), 1.0f / static_cast<float>(count),
-           view_of<T>(dresidual), View<T>(dx), extents);
+    launch(backward_kernel<T>, chunk_grid(extents.rows, extents.columns),
+           chunk_block(extents.columns), 0, ctx.stream, norm_of(norm), View<T>(dy), View<T>(x),
+           view_of<T>(y), static_cast<const float*>(device_data<float>(sums)),
+           1.0f / static_cast<float>(count), view_of<T>(dresidual), View<T>(dx), extents);
   });
 }
 

@@ -297,8 +297,8 @@ void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    launch(add_bias_kernel<T>, chunk_grid(rows, columns), chunk_block(), 0, ctx.stream, View<T>(x),
-           View<Any>(bias), rows, columns, vectors_fit({&x, &bias}, columns));
+    launch(add_bias_kernel<T>, chunk_grid(rows, columns), chunk_block(columns), 0, ctx.stream,
+           View<T>(x), View<Any>(bias), rows, columns, vectors_fit({&x, &bias}, columns));
   });
 }
 
@@ -309,8 +309,9 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const Tensor parts = parts_of_row_sums(ctx, 1, rows, columns);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    launch(column_sums_kernel<T>, dim3(extent(blocks_for(columns, 32 * kChunk)), extent(count)),
-           chunk_block(), 0, ctx.stream, View<T>(x), rows, columns, per_part,
+    launch(column_sums_kernel<T>,
+           dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(count)),
+           chunk_block(columns), 0, ctx.stream, View<T>(x), rows, columns, per_part,
            device_data<float>(parts), vectors_fit({&x}, columns));
   });
   add_parts(ctx.stream, device_data<float>(parts), count, columns, device_data<float>(sums));
@@ -345,7 +346,7 @@ void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
   const std::int64_t rows = y.shape()[0], width = y.shape()[1];
   with_type({&gate_up, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(swiglu_kernel<T>, chunk_grid(rows, width), chunk_block(), 0, ctx.stream,
+    launch(swiglu_kernel<T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream,
            View<T>(gate_up), View<T>(y), rows, width, vectors_fit({&gate_up, &y}, width));
   });
 }
@@ -355,7 +356,7 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
   const std::int64_t rows = dy.shape()[0], width = dy.shape()[1];
   with_type({&gate_up, &dy, &dgate_up}, [&](auto type) {
     using T = decltype(type);
-    launch(swiglu_backward_kernel<T>, chunk_grid(rows, width), chunk_block(), 0, ctx.stream,
+    launch(swiglu_backward_kernel<T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream,
            View<T>(gate_up), View<T>(dy), View<T>(dgate_up), rows, width,
            vectors_fit({&gate_up, &dy, &dgate_up}, width));
   });
@@ -369,9 +370,9 @@ void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& plac
                              rate,         1.0f / (1.0f - rate)};
   with_type({&x, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(dropout_kernel<T>, chunk_grid(rows, columns), chunk_block(), 0, ctx.stream, View<T>(x),
-           View<T>(y), where, static_cast<const StepState*>(ctx.step_state.get()), rows, columns,
-           vectors_fit({&x, &y}, columns));
+    launch(dropout_kernel<T>, chunk_grid(rows, columns), chunk_block(columns), 0, ctx.stream,
+           View<T>(x), View<T>(y), where, static_cast<const StepState*>(ctx.step_state.get()), rows,
+           columns, vectors_fit({&x, &y}, columns));
   });
 }
 

@@ -191,7 +191,7 @@ void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int
   const std::int64_t rows = y.shape()[0], columns = y.shape()[1];
   with_type({&table, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(embedding_kernel<T>, chunk_grid(rows, columns), chunk_block(), 0, ctx.stream,
+    launch(embedding_kernel<T>, chunk_grid(rows, columns), chunk_block(columns), 0, ctx.stream,
            device_data<std::int32_t>(tokens), View<T>(table), first_token, table.shape()[0],
            View<T>(y), rows, columns, vectors_fit({&table, &y}, columns));
   });
@@ -207,13 +207,13 @@ void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
   const Tensor parts = parts_of_runs(ctx, rows, columns);
   with_type({&dy}, [&](auto type) {
     using T = decltype(type);
-    launch(embedding_backward_kernel<T>, chunk_grid(pieces, columns), chunk_block(), 0, ctx.stream,
-           items, View<T>(dy), device_data<float>(dtable), local, rows, columns,
+    launch(embedding_backward_kernel<T>, chunk_grid(pieces, columns), chunk_block(columns), 0,
+           ctx.stream, items, View<T>(dy), device_data<float>(dtable), local, rows, columns,
            device_data<float>(parts), vectors_fit({&dy, &dtable, &parts}, columns));
   });
   launch(add_shared_runs_kernel, dim3(extent(pieces), extent(blocks_for(columns, 32))),
-         chunk_block(), 0, ctx.stream, items, device_data<float>(dtable), local, rows, columns,
-         device_data<float>(parts));
+         dim3(32, kRowsAtOnce), 0, ctx.stream, items, device_data<float>(dtable), local, rows,
+         columns, device_data<float>(parts));
 }
 
 void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int64_t first_row,
@@ -221,7 +221,7 @@ void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int6
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   with_type({&x, &table, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(add_positions_kernel<T>, chunk_grid(rows, columns), chunk_block(), 0, ctx.stream,
+    launch(add_positions_kernel<T>, chunk_grid(rows, columns), chunk_block(columns), 0, ctx.stream,
            View<T>(x), View<T>(table), first_row, length, first_position, View<T>(y), rows, columns,
            vectors_fit({&x, &table, &y}, columns));
   });
@@ -232,7 +232,7 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
   const std::int64_t rows = dy.shape()[0], columns = dy.shape()[1];
   with_type({&dy}, [&](auto type) {
     using T = decltype(type);
-    launch(add_positions_backward_kernel<T>, chunk_grid(length, columns), chunk_block(), 0,
+    launch(add_positions_backward_kernel<T>, chunk_grid(length, columns), chunk_block(columns), 0,
            ctx.stream, View<T>(dy), first_row, length, device_data<float>(dtable), rows, columns,
            vectors_fit({&dy, &dtable}, columns));
   });
@@ -242,8 +242,8 @@ void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tens
   const std::int64_t count = rows.batch * rows.count, columns = y.shape()[1];
   with_type({&x, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(copy_rows_kernel<T>, chunk_grid(count, columns), chunk_block(), 0, ctx.stream, rows,
-           View<T>(x), View<T>(y), columns, vectors_fit({&x, &y}, columns));
+    launch(copy_rows_kernel<T>, chunk_grid(count, columns), chunk_block(columns), 0, ctx.stream,
+           rows, View<T>(x), View<T>(y), columns, vectors_fit({&x, &y}, columns));
   });
 }
 

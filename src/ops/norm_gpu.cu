@@ -189,7 +189,8 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(
 }
 
 // dx, and the parts that norm_weight_kernel makes, in the same order: dy and x are read once. For
-// rows that a warp holds. A block takes a part of the rows, each warp every kRowsAtOnce-th of them.
+// rows that a warp holds, with a chunk for each lane at least. A block takes a part of the rows,
+// each warp every kRowsAtOnce-th of them.
 template <class T, bool kCenter>
 __global__ void __launch_bounds__(32 * kRowsAtOnce, 1)
     norm_backward_all_kernel(Backward<T> of, float* parts, std::int64_t per_part) {
@@ -344,8 +345,9 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);
     launch(norm_weight_kernel<T, kCenter>,
-           dim3(extent(blocks_for(columns, 32 * kChunk)), extent(count)), chunk_block(), 0,
-           ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part, shape);
+           dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(count)),
+           chunk_block(columns), 0, ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part,
+           shape);
   });
   add_weight_parts(ctx, sums, count, columns, dweight, dbias);
 }
@@ -360,7 +362,7 @@ void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const Te
   with_type({&dy, &x, &weight, &or_else(residual, x), &dx}, [&](auto type) {
     using T = decltype(type);
     if constexpr (!std::is_same_v<T, Any>) {
-      if (count > 0 && shape.vector && columns <= kWarpHolds) {
+      if (count > 0 && shape.vector && columns <= kWarpHolds && chunk_lanes(columns) == 32) {
         const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
         float* sums = device_data<float>(parts);
         launch(norm_backward_all_kernel<T, kCenter>, extent(count), 32 * kRowsAtOnce, 0, ctx.stream,

@@ -132,8 +132,8 @@ void max_pooling(Context& ctx, const PoolingShape& shape, const Tensor& x, const
                  const Tensor& which) {
   with_type({&x, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(max_kernel<T>, grid_of(y), chunk_block(), 0, ctx.stream, pool_of(shape, {&x, &y}),
-           View<T>(x), View<T>(y), device_data<std::int32_t>(which));
+    launch(max_kernel<T>, grid_of(y), chunk_block(shape.channels), 0, ctx.stream,
+           pool_of(shape, {&x, &y}), View<T>(x), View<T>(y), device_data<std::int32_t>(which));
   });
 }
 
@@ -141,7 +141,7 @@ void max_pooling_backward(Context& ctx, const PoolingShape& shape, const Tensor&
                           const Tensor& which, const Tensor& dx) {
   with_type({&dy, &dx}, [&](auto type) {
     using T = decltype(type);
-    launch(max_backward_kernel<T>, grid_of(dx), chunk_block(), 0, ctx.stream,
+    launch(max_backward_kernel<T>, grid_of(dx), chunk_block(shape.channels), 0, ctx.stream,
            pool_of(shape, {&dy, &dx}), View<T>(dy),
            static_cast<const std::int32_t*>(device_data<std::int32_t>(which)), View<T>(dx));
   });
@@ -151,7 +151,7 @@ void average_pooling(Context& ctx, const PoolingShape& shape, const Tensor& x, c
   const float factor = 1.0f / static_cast<float>(shape.kernel_height * shape.kernel_width);
   with_type({&x, &y}, [&](auto type) {
     using T = decltype(type);
-    launch(average_kernel<T, false>, grid_of(y), chunk_block(), 0, ctx.stream,
+    launch(average_kernel<T, false>, grid_of(y), chunk_block(shape.channels), 0, ctx.stream,
            pool_of(shape, {&x, &y}), View<T>(x), View<T>(y), factor);
   });
 }
@@ -161,7 +161,7 @@ void average_pooling_backward(Context& ctx, const PoolingShape& shape, const Ten
   const float factor = 1.0f / static_cast<float>(shape.kernel_height * shape.kernel_width);
   with_type({&dy, &dx}, [&](auto type) {
     using T = decltype(type);
-    launch(average_kernel<T, true>, grid_of(dx), chunk_block(), 0, ctx.stream,
+    launch(average_kernel<T, true>, grid_of(dx), chunk_block(shape.channels), 0, ctx.stream,
            pool_of(shape, {&dy, &dx}), View<T>(dy), View<T>(dx), factor);
   });
 }

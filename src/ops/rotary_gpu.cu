@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
                   bool vector) {
   const std::int64_t half = shape.head_size / 2;
   const std::int64_t chunks = (half + kChunk - 1) / kChunk;  // per head
-  const std::int64_t piece = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  const std::int64_t piece = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (piece >= shape.rotated * chunks) return;
   const std::int64_t i = piece % chunks * kChunk;
   const std::int64_t column = piece / chunks * shape.head_size + i;
@@ -71,7 +71,7 @@ void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   const std::int64_t columns = rows.rotated * blocks_for(half, kChunk) * kChunk;
   with_type({&qkv}, [&](auto type) {
     using T = decltype(type);
-    launch(rotary_kernel<T>, chunk_grid(rows.rows, columns), chunk_block(), 0, ctx.stream,
+    launch(rotary_kernel<T>, chunk_grid(rows.rows, columns), chunk_block(columns), 0, ctx.stream,
            View<T>(qkv), cosine, sine, rows, half % kChunk == 0 && vectors_fit({&qkv}, rows.row));
   });
 }

@@ -305,8 +305,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
   const Classes classes = {logits.shape()[1], valid, first_class};
   with_type({&dlogits}, [&](auto type) {
     using T = decltype(type);
-    launch(gradient_kernel<T>, chunk_grid(rows, classes.count), chunk_block(), 0, ctx.stream,
-           device_data<float>(logits), device_data<std::int32_t>(targets), classes,
+    launch(gradient_kernel<T>, chunk_grid(rows, classes.count), chunk_block(classes.count), 0,
+           ctx.stream, device_data<float>(logits), device_data<std::int32_t>(targets), classes,
            device_data<float>(row_max), device_data<float>(row_sum),
            static_cast<const StepState*>(ctx.step_state.get()), View<T>(dlogits), rows,
            vectors_fit({&logits, &dlogits}, classes.count));
@@ -314,9 +314,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 }
 
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
-                                     std::int64_t valid, const Tensor& row_max,
-                                     const Tensor& row_sum, const Tensor& target_logit,
-                                     const Tensor& dlogits) {
+                          std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
+                          const Tensor& target_logit, const Tensor& dlogits) {
   const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
   constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
   const std::size_t bytes = static_cast<std::size_t>(classes) * sizeof(float);
@@ -333,8 +332,8 @@ void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targ
              kHeldThreads, bytes, ctx.stream, device_data<float>(logits),
              device_data<std::int32_t>(targets), Classes{classes, valid, 0},
              device_data<float>(row_max), device_data<float>(row_sum),
-             device_data<float>(target_logit),
-             static_cast<const StepState*>(ctx.step_state.get()), device_data<T>(dlogits), rows);
+             device_data<float>(target_logit), static_cast<const StepState*>(ctx.step_state.get()),
+             device_data<T>(dlogits), rows);
     }
   });
 }
@@ -369,7 +368,7 @@ void classification_loss(Context& ctx, const Tensor& logits, const Tensor& targe
   if (!dlogits.defined()) return;
   with_type({&logits, &dlogits}, [&](auto type) {
     using T = decltype(type);
-    launch(classification_gradient_kernel<T>, chunk_grid(rows, classes), chunk_block(), 0,
+    launch(classification_gradient_kernel<T>, chunk_grid(rows, classes), chunk_block(classes), 0,
            ctx.stream, View<T>(logits), device_data<std::int32_t>(targets), classes, smoothing,
            static_cast<const double*>(of_rows), static_cast<const StepState*>(ctx.step_state.get()),
            View<T>(dlogits), rows, vectors_fit({&logits, &dlogits}, classes));

@@ -42,9 +42,9 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const Stream& stream, const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  constexpr std::size_t kWithoutAsking = 48 << 10;
   const void* function = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kWithoutAsking) {
+  // Only 48 KiB are given without asking, less what the kernel itself declares.
+  if (shared_bytes > 0) {
     check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)),
                "shared memory of a kernel");

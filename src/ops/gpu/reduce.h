@@ -56,17 +56,21 @@ __device__ inline float block_max(float value) {
 }
 
 // Sums kSums values for each column over this block's part of the rows. term(row, column, values)
-// sets the values of one chunk. The sums are written to parts (kSums, parts, columns).
+// sets the values of one chunk. The first `used` of the sums are written to parts (used, parts,
+// columns). Launched with chunk_block; its rows of threads add up every so many rows, then these
+// sums are added in order.
 template <int kSums, class Term>
 __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::int64_t per_part,
-                                float* parts, const Term& term) {
-  constexpr int kWidth = 32 * kChunk;
+                                float* parts, const Term& term, int used = kSums) {
+  const int lines = static_cast<int>(blockDim.y);
+  const int width = static_cast<int>(blockDim.x) * kChunk;
   const std::int64_t column = chunk_column();
   const std::int64_t first = blockIdx.y * per_part;
   const std::int64_t end = first + per_part < rows ? first + per_part : rows;
   float sums[kSums][kChunk] = {};
   if (column < columns) {
-    for (std::int64_t row = first + threadIdx.y; row < end; row += kRowsAtOnce) {
+#pragma unroll 4
+    for (std::int64_t row = first + threadIdx.y; row < end; row += lines) {
       float values[kSums][kChunk];
       term(row, column, values);
 #pragma unroll
@@ -76,18 +80,18 @@ __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::in
       }
     }
   }
-  TRIREME_SHARED(float, shared, kRowsAtOnce* kWidth);
-  const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+  TRIREME_SHARED(float, shared, kRowsAtOnce* kMostLanes* kChunk);
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * width + thread;
+#pragma unroll
   for (int s = 0; s < kSums; ++s) {
     __syncthreads();
-    for (int i = 0; i < kChunk; ++i) {
-      shared[threadIdx.y * kWidth + threadIdx.x * kChunk + i] = sums[s][i];
-    }
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) shared[thread * kChunk + i] = sums[s][i];
     __syncthreads();
-    const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * kWidth + thread;
-    if (mine >= columns) continue;
+    if (s >= used || thread >= width || mine >= columns) continue;
     float total = 0.0f;
-    for (int y = 0; y < kRowsAtOnce; ++y) total += shared[y * kWidth + thread];
+    for (int y = 0; y < lines; ++y) total += shared[y * width + thread];
     parts[(static_cast<std::int64_t>(s) * gridDim.y + blockIdx.y) * columns + mine] = total;
   }
 }

@@ -2,6 +2,7 @@
 // addresses allow.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "trireme/tensor/tensor.h"
@@ -254,26 +255,34 @@ inline unsigned extent(std::int64_t n) {
   return static_cast<unsigned>(n);
 }
 
-// Work on rows in chunks of columns: the lanes of a warp take neighbouring chunks of a row, and a
-// block takes kRowsAtOnce rows at a time.
+// Work on rows in chunks of columns, by blocks of up to 256 threads: neighbours take neighbouring
+// chunks of a row, at most 32, and a block takes kRowsAtOnce rows at a time, or more of them if
+// they are shorter than 32 chunks. `most`: fewer chunks of a row than 32.
 inline constexpr int kRowsAtOnce = 8;
-inline dim3 chunk_block() {
-  return dim3(32, kRowsAtOnce);
+inline constexpr int kMostLanes = 32;
+inline unsigned chunk_lanes(std::int64_t columns, int most = kMostLanes) {
+  return extent(std::clamp<std::int64_t>(blocks_for(columns, kChunk), 1, most));
 }
-inline dim3 chunk_grid(std::int64_t rows, std::int64_t columns) {
+inline dim3 chunk_block(std::int64_t columns, int most = kMostLanes) {
+  const unsigned lanes = chunk_lanes(columns, most);
+  return dim3(lanes, kRowsAtOnce * kMostLanes / lanes);
+}
+inline dim3 chunk_grid(std::int64_t rows, std::int64_t columns, int most = kMostLanes) {
   constexpr std::int64_t kMostRowBlocks = 4096;  // beyond that each block takes more rows
-  const std::int64_t row_blocks = blocks_for(rows, kRowsAtOnce);
-  return dim3(extent(blocks_for(columns, 32 * kChunk)),
+  const dim3 block = chunk_block(columns, most);
+  const std::int64_t row_blocks = blocks_for(rows, block.y);
+  return dim3(extent(blocks_for(columns, block.x * kChunk)),
               extent(row_blocks < kMostRowBlocks ? row_blocks : kMostRowBlocks));
 }
 __device__ inline std::int64_t chunk_column() {
-  return (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * kChunk;
+  return (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kChunk;
 }
 // Calls body(row) for each row of the thread. Launched with chunk_grid and chunk_block.
 template <class Body>
 __device__ inline void for_chunk_rows(std::int64_t rows, const Body& body) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kRowsAtOnce;
-  for (std::int64_t row = blockIdx.y * kRowsAtOnce + threadIdx.y; row < rows; row += step) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+       row < rows; row += step) {
     body(row);
   }
 }
