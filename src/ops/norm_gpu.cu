@@ -135,8 +135,9 @@ struct Backward {
 
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual,
 // without the mean of g for RMS norm. dx may be residual: a thread reads a chunk before it writes.
-// Calls see(k, dy, h) with the chunks of dy and h on the way.
-template <class T, int kWarps, bool kHolds, bool kCenter, class See>
+// Calls see(k, dy, h) with the chunks of dy and h on the way. kEarly: loads the residual with the
+// rest, which takes more registers, but few warps wait less. Only for rows that are held.
+template <class T, int kWarps, bool kHolds, bool kCenter, bool kEarly, class See>
 __device__ inline void backward_row(const Backward<T>& of, std::int64_t row, const See& see) {
   const NormRows& shape = of.shape;
   const bool vector = kHolds || shape.vector;
@@ -144,6 +145,16 @@ __device__ inline void backward_row(const Backward<T>& of, std::int64_t row, con
   const std::int64_t begin = row * shape.columns;
   RowPart<T, kWarps, kHolds> part(of.dy, row, shape);
   RowPart<T, kWarps, kHolds> input(of.x, row, shape);
+  float rest[kEarly ? kHeld : 1][kChunk] = {};
+  if constexpr (kEarly) {
+    if (of.residual.defined()) {
+#pragma unroll
+      for (int k = 0; k < kHeld; ++k) {
+        const std::int64_t column = part.column_of(k);
+        if (column < shape.columns) of.residual.load(begin + column, kChunk, true, rest[k]);
+      }
+    }
+  }
   float sum_g = 0.0f, sum_gh = 0.0f;
   part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
     float w[kChunk];
@@ -172,10 +183,12 @@ __device__ inline void backward_row(const Backward<T>& of, std::int64_t row, con
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i];
     }
-    float rest[kChunk] = {};
-    if (of.residual.defined()) of.residual.load(begin + column, left, vector, rest);
+    float(&more)[kChunk] = rest[kEarly ? k : 0];
+    if constexpr (!kEarly) {
+      if (of.residual.defined()) of.residual.load(begin + column, left, vector, more);
+    }
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh) + rest[i];
+    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh) + more[i];
     of.dx.store(begin + column, left, vector, d);
   });
 }
@@ -184,7 +197,7 @@ template <class T, int kWarps, bool kHolds, bool kCenter>
 __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(Backward<T> of) {
   const std::int64_t row = Team<kWarps>::row();
   if (row >= of.shape.rows) return;
-  backward_row<T, kWarps, kHolds, kCenter>(
+  backward_row<T, kWarps, kHolds, kCenter, false>(
       of, row, [](int, const float(&)[kChunk], const float(&)[kChunk]) {});
 }
 
@@ -200,14 +213,14 @@ __global__ void __launch_bounds__(32 * kRowsAtOnce, 1)
   const std::int64_t end = first + per_part < of.shape.rows ? first + per_part : of.shape.rows;
   float sums[kSums][kHeld][kChunk] = {};
   for (std::int64_t row = first + warp; row < end; row += kRowsAtOnce) {
-    backward_row<T, 1, true, kCenter>(of, row,
-                                      [&](int k, const float(&d)[kChunk], const float(&h)[kChunk]) {
+    backward_row<T, 1, true, kCenter, true>(
+        of, row, [&](int k, const float(&d)[kChunk], const float(&h)[kChunk]) {
 #pragma unroll
-                                        for (int i = 0; i < kChunk; ++i) {
-                                          sums[0][k][i] += d[i] * h[i];
-                                          if constexpr (kCenter) sums[1][k][i] += d[i];
-                                        }
-                                      });
+          for (int i = 0; i < kChunk; ++i) {
+            sums[0][k][i] += d[i] * h[i];
+            if constexpr (kCenter) sums[1][k][i] += d[i];
+          }
+        });
   }
   TRIREME_SHARED(float, shared, kRowsAtOnce* kWidth);
 #pragma unroll

@@ -89,21 +89,20 @@ class StepBench {
         mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
                                  options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
     trainer_.connect(options.micro, options.model.plan.length);
+    for (int m = 0; m < mine_.count; ++m) {
+      batches_.push_back(task_.made_up_batch(ctx_, options_.model, mine_.first + m,
+                                             static_cast<std::int64_t>(options_.micro)));
+    }
   }
 
   // Collective over the world.
   Series run(int steps, bool traced) {
     Series series;
     for (int i = 0; i < steps; ++i) {
-      std::vector<nn::MicroBatch> batches;
-      for (int m = 0; m < mine_.count; ++m) {
-        batches.push_back(task_.made_up_batch(ctx_, options_.model, mine_.first + m,
-                                              static_cast<std::int64_t>(options_.micro)));
-      }
       runtime_.world().barrier().wait_host();
       if (traced) runtime_.recorder().start_trace(ctx_.stream);
       const Stopwatch watch;
-      const parallel::QueuedStep step = trainer_.queue(batches, ++step_, kLearningRate, 1);
+      const parallel::QueuedStep step = trainer_.queue(batches_, ++step_, kLearningRate, 1);
       series.loss = step.result(grid_).loss;
       if (!step.news().empty()) series.news = step.news();
       series.seconds.push_back(watch.seconds());
@@ -120,6 +119,7 @@ class StepBench {
   const ProcessGrid grid_;
   parallel::TrainerStep trainer_;
   const parallel::MicroBatchShare mine_;
+  std::vector<nn::MicroBatch> batches_;  // of every step
   std::int64_t step_ = 0;
 };
 
