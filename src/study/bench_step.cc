@@ -2,6 +2,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/resident_memory.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/study/bench.h"
 #include "trireme/tasks/task.h"
 #include "trireme/train/step_setup.h"
@@ -99,6 +100,11 @@ class StepBench {
   Series run(int steps, bool traced) {
     Series series;
     for (int i = 0; i < steps; ++i) {
+      for (const nn::MicroBatch& batch : batches_) {
+        for (const Tensor* sum : {&batch.loss_sum, &batch.correct}) {
+          if (sum->defined()) ops::fill(ctx_, *sum, 0.0f);
+        }
+      }
       runtime_.world().barrier().wait_host();
       if (traced) runtime_.recorder().start_trace(ctx_.stream);
       const Stopwatch watch;
