@@ -29,6 +29,9 @@ unset CDPATH
 
 self=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
 home=$(cd "$(dirname "$self")/.." && pwd)  # the repository, or the unpacked bundle
+# Tests of operations for compute-sanitizer: those of our kernels. synccheck does not keep up with the
+# barriers of cuDNN's kernels, which compute attention in 16 bits and convolutions.
+export OWN_KERNELS='Types/*-Types/Attention.*16:Types/Convolution.*'
 programs=(ops_gpu_test cuda_gpu_test nccl_gpu_test comm_gpu_test checkpoint_difference)
 
 fail() {
@@ -55,7 +58,7 @@ bench-step :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64
 bench-graphs :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
 torch :: 120 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda
-train-tests :: 90 :: 300 :: python3 :: python3 "$HOME_OF_BUNDLE/tests/mpi/device_train_test.py" real "$(command -v trireme)" "$(command -v checkpoint_difference)" mpiexec
+train-tests :: 240 :: 600 :: python3 :: python3 "$HOME_OF_BUNDLE/tests/mpi/device_train_test.py" real "$(command -v trireme)" "$(command -v checkpoint_difference)" mpiexec
 losses-bf16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses bf16 1e-2
 losses-tf32 :: 15 :: 120 :: - :: "$FIRST_GPU" losses tf32 1e-2
 losses-fp16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses fp16 1e-2
@@ -69,10 +72,10 @@ bench-step-pictures :: 40 :: 180 :: - :: trireme bench step --preset mobilenet_v
 bench-step-masked :: 40 :: 180 :: - :: trireme bench step --preset bert-base --batch 64 --context 512 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-ops-pictures :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
-memcheck :: 60 :: 240 :: compute-sanitizer :: compute-sanitizer --tool memcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1
-racecheck :: 60 :: 240 :: compute-sanitizer :: compute-sanitizer --tool racecheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1
-initcheck :: 60 :: 240 :: compute-sanitizer :: compute-sanitizer --tool initcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1
-synccheck :: 60 :: 240 :: compute-sanitizer :: compute-sanitizer --tool synccheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1
+memcheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool memcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
+racecheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool racecheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
+initcheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool initcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
+synccheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool synccheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
 TEXT
 }
 
@@ -229,6 +232,16 @@ what_lacks() {
   done
 }
 
+# Ends the processes of a step that outlive it, as ranks do whose launcher was killed: they would
+# share the GPU with the steps that follow.
+end_leftovers() {
+  local file
+  for file in $(grep -lszx "FIRST_GPU_STEP=$1" /proc/[0-9]*/environ || true); do
+    file=${file#/proc/}
+    kill -9 "${file%/environ}" 2> /dev/null || true
+  done
+}
+
 # Runs step $1 for at most $2 seconds.
 run_step() {
   local i=$1 limit=$2 folder status=0 begin=$SECONDS
@@ -236,11 +249,12 @@ run_step() {
   mkdir -p "$folder"
   echo "${commands[i]}" > "$folder/command"
   # In the background, so that a signal to this script is seen at once.
-  (cd "$folder" && exec timeout -k 10 "$limit" bash -c "${commands[i]}") \
+  (cd "$folder" && FIRST_GPU_STEP=$$-$i exec timeout -k 10 "$limit" bash -c "${commands[i]}") \
     < /dev/null > "$folder/stdout" 2> "$folder/stderr" &
   child=$!
   wait "$child" || status=$?
   child=
+  end_leftovers "$$-$i"
   seconds[i]=$((SECONDS - begin))
   echo "$status" > "$folder/status"
   echo "${seconds[i]}" > "$folder/seconds"

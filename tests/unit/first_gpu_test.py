@@ -91,6 +91,13 @@ class FirstGpu(unittest.TestCase):
         self.assertEqual(data["steps"][0]["note"], "broken")
         self.assertEqual((self.out / "01-bad/status").read_text(), "3\n")
 
+    def test_what_outlives_its_step_is_ended(self):
+        done = self.run_steps(["leaves :: 1 :: 9 :: - :: setsid sleep 300 > /dev/null 2>&1 < /dev/null & echo $! > pid",
+                               "stuck :: 1 :: 1 :: - :: setsid sleep 301 > /dev/null 2>&1 < /dev/null & echo $! > pid; sleep 30",
+                               "looks :: 1 :: 9 :: - :: for pid in $(cat ../*/pid); do ! grep -q '^State:.[RSD]' /proc/$pid/status || exit 1; done"])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(self.summary()[1], {"leaves": "passed", "stuck": "ended after 1 s", "looks": "passed"})
+
     # A NCCL that says nothing of the tuner has not used it, whatever its tests say.
     def test_sees_whether_nccl_has_used_the_tuner(self):
         (self.root / "nccl").write_text("#!/bin/sh\n"
