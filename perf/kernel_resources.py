@@ -37,6 +37,7 @@ OPERATIONS = [
     ("layer_norm, rms_norm", "element of x", "2e", "8"),
     ("their backward, input", "element of x", "3e, or 4e when added to another gradient of x", "10"),
     ("their backward, weight", "element of x", "2e", "4"),
+    ("their backward, both", "element of x", "3e, or 4e when added to another gradient of x", "14"),
     ("add_layer_norm, add_rms_norm", "element of x", "4e", "9"),
     ("batch_moments", "element of x", "e", "3"),
     ("batch_norm", "element of x", "2e, 3e with a residual", "4"),
@@ -55,6 +56,7 @@ OPERATIONS = [
     ("add_positions_backward", "element of dy", "e + 8 / samples", "1"),
     ("softmax_statistics", "logit", "4", "about 12"),
     ("softmax_gradient", "logit", "4 + e", "about 12"),
+    ("softmax_and_gradient", "logit", "4 + e, 8 + e where a row does not fit", "about 15"),
     ("softmax_loss_sum", "row", "16", "a logarithm in double"),
     ("rotary", "element of queries and keys", "2e", "3"),
     ("adamw_step", "parameter", "28 + e", "about 32"),
@@ -76,6 +78,7 @@ FLOORS = [
     ("layer_norm_backward_input", "65536 x 768, bf16", ROWS * 768, 6),
     ("the same, onto a gradient", "65536 x 768, bf16", ROWS * 768, 8),
     ("layer_norm_backward_weight", "65536 x 768, bf16", ROWS * 768, 4),
+    ("layer_norm_backward, onto a gradient", "65536 x 768, bf16", ROWS * 768, 8),
     ("gelu", "65536 x 3072, bf16", ROWS * 3072, 4),
     ("gelu_backward", "65536 x 3072, bf16", ROWS * 3072, 6),
     ("add", "65536 x 768, bf16", ROWS * 768, 6),
@@ -85,16 +88,18 @@ FLOORS = [
     ("batch_norm_backward_sums", "802816 x 144, bf16", PIXELS * 144, 4),
     ("batch_norm_backward", "802816 x 144, bf16", PIXELS * 144, 6),
     ("depthwise", "256 x 56 x 56 x 144, bf16", PIXELS * 144, 4),
-    ("softmax_statistics", "8192 x 50304, fp32", 8192 * 50304, 4),
-    ("softmax_gradient", "8192 x 50304, fp32 to bf16", 8192 * 50304, 6),
+    ("softmax_statistics", "4096 x 50304, fp32", 4096 * 50304, 4),
+    ("softmax_gradient", "4096 x 50304, fp32 to bf16", 4096 * 50304, 6),
+    ("softmax_and_gradient", "4096 x 50304, fp32 to bf16", 4096 * 50304, 6),
     ("embedding_backward", "65536 x 768, bf16, every row of 50304", ROWS * 768 + 50304 * 768 * 4, 2),
     ("adamw_step", "124 million, bf16 weights", 124_439_808, 30),
     ("add_sum_of_squares", "124 million", 124_439_808, 4),
 ]
-# Bytes per second of a copy, read plus written. For an H200 it is a reported value, for the others 0.9 of
-# the data sheet's bandwidth, which is the share that the H200 reaches (4.3 of 4.8 TB/s).
-COPIES = {"A100 80GB": 0.9 * 2.039e12, "H100 SXM": 0.9 * 3.35e12, "H200": 4.3e12,
-          "B200": 0.9 * 8.0e12}
+# Bytes per second of a copy, read plus written: what `trireme bench` measured on an H200, and for the others
+# the share of the data sheet's bandwidth that it reaches.
+H200_COPY, H200_SHEET = 3.95e12, 4.8e12
+COPIES = {"A100 80GB": H200_COPY / H200_SHEET * 2.039e12, "H100 SXM": H200_COPY / H200_SHEET * 3.35e12,
+          "H200": H200_COPY, "B200": H200_COPY / H200_SHEET * 8.0e12}
 
 
 def find_nvcc():
@@ -158,7 +163,8 @@ def resources(reports):
 def page(arch, version, reports):
     yield "# Kernels"
     yield ""
-    yield "Written by `perf/kernel_resources.py`; nothing here was run on a GPU (see RESULTS.md)."
+    yield ("Written by `perf/kernel_resources.py`. What was measured on a GPU is in "
+           "[RESULTS.md](RESULTS.md#on-an-h200).")
     yield ""
     yield "## What an operation must move and compute"
     yield ""
@@ -173,10 +179,10 @@ def page(arch, version, reports):
     yield "## Floors"
     yield ""
     yield ("In microseconds, for the shapes of GPT-2 124M with B=64, T=1024, and of MobileNetV2 on "
-           "pictures of 224 x 224 with B=256; the loss works in slices of 8192 rows. The floors "
-           "assume 4.3 TB/s for an H200, the copy bandwidth reported for such a card, and for the "
-           "others 0.9 of the bandwidth in their data sheets, the same ratio as the H200's. `trireme "
-           "bench ops` measures the copy and the kernels on the GPU at hand. The aim is 85 % of the "
+           "pictures of 224 x 224 with B=256; the loss works in slices of 4096 rows. The floors "
+           "assume 3.95 TB/s for an H200, as measured, and for the others the same share of the "
+           "bandwidth in their data sheets, 0.82. `trireme bench ops` measures the copy and the "
+           "kernels on the GPU at hand. The aim is 85 % of the "
            "copy bandwidth.")
     yield ""
     yield "| Operation | on | MB | " + " | ".join(COPIES) + " |"
@@ -195,7 +201,7 @@ def page(arch, version, reports):
     yield ""
     yield (f"{version}, sm_{arch}; bytes of static shared memory, of stack per thread, and of "
            "spills; a spill breaks the build (`src/ops/CMakeLists.txt`). Attention's tiles are in "
-           "dynamic shared memory: 67 KB forward and 100 KB backward for a head size of 64, the "
+           "dynamic shared memory (as is the row that `held_rows_kernel` fetches): 67 KB forward and 100 KB backward for a head size of 64, the "
            "maximum of all head sizes and less than the 99 KiB that every GPU since Ampere gives a "
            "block. `rotary_table_kernel` needs its stack for sin and cos in double.")
     yield ""
