@@ -82,9 +82,9 @@ ExitStatus examine_each(const DoctorArguments& given) {
 
 // Collective. Measures the network, and prints what that finds before it adds it to the nodes'
 // findings, on rank 0. `cables` is what is known of the cables between switches.
-void examine_network(Runtime& runtime, const RankBlocks& blocks, std::vector<Finding> cables,
+void examine_network(Runtime& runtime, const PlacesOfRanks& places, std::vector<Finding> cables,
                      std::vector<NodeFindings>& nodes) {
-  const Probe probe = probe_network(runtime.world(), blocks, runtime.hosts());
+  const Probe probe = probe_network(runtime.world(), places.blocks, runtime.hosts());
   if (runtime.rank() != 0) return;
   std::vector<std::string> hosts;
   for (const std::string& host : runtime.hosts()) {
@@ -94,6 +94,10 @@ void examine_network(Runtime& runtime, const RankBlocks& blocks, std::vector<Fin
   for (NodeFindings& node : measured) node.findings.clear();
   judge_network(measured, probe, hosts);
   std::ranges::move(findings_between_nodes(probe), std::back_inserter(cables));
+  if (places.fabric) {
+    std::ranges::move(compare_uplinks(probe, places.blocks, runtime.hosts(), *places.fabric),
+                      std::back_inserter(cables));
+  }
   print_text(doctor_network(measured, cables));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::ranges::move(measured[i].findings, std::back_inserter(nodes[i].findings));
@@ -125,7 +129,7 @@ ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   if (nodes.size() > 1) print_text(doctor_findings(nodes));
   // A cluster that nothing describes is usual.
   if (places.fabric && !places.fabric->vertices().empty()) print_remarks(places.remarks);
-  if (runtime.nodes() > 1) examine_network(runtime, places.blocks, std::move(cables), nodes);
+  if (runtime.nodes() > 1) examine_network(runtime, places, std::move(cables), nodes);
   if (nodes.size() > 1) print_text(doctor_verdict(nodes));
   for (const NodeFindings& node : nodes) problem = problem || has_problem(node.findings);
   return status_of(runtime.world().all_reduce_host(std::int64_t{problem}, ReduceOp::kMax) != 0);

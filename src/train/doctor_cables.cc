@@ -1,6 +1,7 @@
 // The ports of nodes, compared with the cables that a description of the fabric has.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -87,7 +88,7 @@ void compare(NodeFindings& node, const Cable& cable, const std::string& leaf, do
 }
 
 // What is slow between the switches that lead from some of these hosts to others.
-std::vector<Finding> compare_uplinks(const Fabric& fabric, const std::vector<int>& hosts) {
+std::vector<Finding> compare_neighbours(const Fabric& fabric, const std::vector<int>& hosts) {
   const Fabric part = part_of(fabric, hosts);
   const std::vector<Way> ways = ways_of(part);
   const auto level = [&](const Way& way) {
@@ -124,7 +125,75 @@ std::vector<Finding> compare_uplinks(const Fabric& fabric, const std::vector<int
   return findings;
 }
 
+// Bytes per second of the cables that lead up from the switches of `level` above each of these
+// hosts, which are below one of them; nothing if a rate is not known.
+std::optional<double> rate_upwards(const Fabric& fabric, int level, const std::set<int>& hosts) {
+  const std::vector<int> blocks = blocks_of(fabric, level);
+  const auto block = [&](int vertex) { return blocks[static_cast<std::size_t>(vertex)]; };
+  const auto level_of = [&](int vertex) {
+    return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
+  };
+  const int mine = block(*hosts.begin());
+  double rate = 0.0;
+  for (const Way& way : ways_of(fabric)) {
+    if (level_of(way.low) != level || level_of(way.high) <= level || block(way.low) != mine) {
+      continue;
+    }
+    if (way.cable->bytes_per_second <= 0.0) return std::nullopt;
+    rate += way.cable->bytes_per_second;
+  }
+  return rate > 0.0 ? std::optional(rate) : std::nullopt;
+}
+
+// What the nodes of a block should reach upwards.
+struct Upwards {
+  double cables, nodes;  // bytes per second of the cables, and of what all nodes can send
+
+  double expected() const { return std::min(cables, nodes); }
+};
+
 }  // namespace
+
+std::vector<Finding> compare_uplinks(const Probe& probe, const RankBlocks& blocks,
+                                     const std::vector<std::string>& hosts, const Fabric& fabric) {
+  constexpr double kReached = 0.5;  // as of a node's port
+  std::vector<Finding> findings;
+  const auto& distances = probe.rates.distances;
+  for (int tier = 1; tier < blocks.tiers(); ++tier) {
+    const auto distance = static_cast<std::size_t>(tier) + 1;
+    if (distance >= distances.size() || distances[distance].block <= 0.0) continue;
+    const double reached = distances[distance].block, of_node = distances[distance].host;
+    std::map<int, std::set<int>> members;  // the hosts of each block, vertices
+    bool all_known = true;
+    for (int rank = 0; rank < blocks.ranks() && all_known; ++rank) {
+      const auto vertex = find_node(fabric, hosts[static_cast<std::size_t>(rank)]);
+      all_known = vertex.has_value();
+      if (all_known) members[blocks.block(tier, rank)].insert(*vertex);
+    }
+    std::vector<Upwards> all;
+    for (const auto& [block, nodes] : members) {
+      const auto cables = rate_upwards(fabric, tier, nodes);
+      all_known = all_known && cables.has_value();
+      if (all_known) all.push_back({*cables, of_node * static_cast<double>(nodes.size())});
+    }
+    if (!all_known || all.empty()) continue;
+    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), {},
+                             &Upwards::expected);
+    const Upwards usual = all[all.size() / 2];
+    const std::string what = fmt::format(
+        "the nodes below {} reach {} together; its cables upwards have {}, and the nodes could "
+        "send {}",
+        tier == 1 ? "a leaf switch" : fmt::format("a switch of level {}", tier), gigabits(reached),
+        gigabits(usual.cables), gigabits(usual.nodes));
+    if (reached < kReached * usual.expected()) {
+      findings.push_back({Verdict::kWarning, "uplinks", what,
+                          "see to these cables, and to who else uses them (trireme topo show)"});
+    } else {
+      findings.push_back({Verdict::kOk, "uplinks", what, ""});
+    }
+  }
+  return findings;
+}
 
 std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const Fabric& fabric) {
   const bool knows_rates = std::ranges::any_of(
@@ -164,7 +233,7 @@ std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const
     compare(node, *way.cable, name_of_vertex(fabric, way.high), upper_median(rates.at(way.high)));
   }
   if (hosts.empty()) return {};
-  return compare_uplinks(fabric, {hosts.begin(), hosts.end()});
+  return compare_neighbours(fabric, {hosts.begin(), hosts.end()});
 }
 
 }  // namespace trireme

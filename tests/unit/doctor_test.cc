@@ -564,5 +564,40 @@ TEST(Doctor, ComparesMessagesWithThePort) {
             std::string::npos);
 }
 
+TEST(Doctor, ComparesWhatALeafReachesWithItsCables) {
+  const RankBlocks blocks(8, {{0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}});
+  const std::vector<std::string> hosts = {"n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"};
+  const std::string uplink = "uplink 2 of leaf2 4xHDR";
+  const Fabric fabric = fabric_of_cables(uplink, uplink);  // two cables of 25 GB/s a leaf
+  Probe probe;
+  const auto measured = [&](double host, double block) {
+    probe.rates.distances = {{1e-6, 9e9, 9e9}, {1e-6, 9e9, host}, {1e-6, 9e9, host, block}};
+    return compare_uplinks(probe, blocks, hosts, fabric);
+  };
+  auto found = measured(24e9, 47e9);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].verdict, Verdict::kOk);
+  EXPECT_EQ(found[0].what,
+            "the nodes below a leaf switch reach 376 Gbit/s together; its cables upwards have 400 "
+            "Gbit/s, and the nodes could send 384 Gbit/s");
+  // All leaves may be slow alike, so that none of them differs from the others.
+  found = measured(24e9, 12e9);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].verdict, Verdict::kWarning);
+  EXPECT_EQ(found[0].subject, "uplinks");
+  // Few or slow nodes cannot fill the cables.
+  EXPECT_EQ(measured(3e9, 5e9)[0].verdict, Verdict::kOk);
+  EXPECT_EQ(measured(3e9, 2e9)[0].verdict, Verdict::kWarning);
+  // Nothing is said where something is not known: a rate, a node, or the measurement.
+  EXPECT_TRUE(
+      compare_uplinks(probe, blocks, hosts, fabric_of_cables(uplink, "uplink 2 of leaf2 somehow"))
+          .empty());
+  EXPECT_TRUE(
+      compare_uplinks(probe, blocks, {"n1", "n1", "n2", "n2", "n3", "n3", "m4", "m4"}, fabric)
+          .empty());
+  probe.rates.distances.pop_back();
+  EXPECT_TRUE(compare_uplinks(probe, blocks, hosts, fabric).empty());
+}
+
 }  // namespace
 }  // namespace trireme

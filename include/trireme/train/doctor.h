@@ -10,6 +10,7 @@
 
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/comm/rank_blocks.h"
 #include "trireme/tensor/cuda.h"
 #include "trireme/tensor/nvml.h"
 #include "trireme/topology/fabric.h"
@@ -98,6 +99,11 @@ void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
                    const std::vector<std::string>& hosts);
 // Returns what was measured to be slow and belongs to no single node.
 std::vector<Finding> findings_between_nodes(const Probe& probe);
+// Compares what the nodes below a switch reach together with the rates of its cables upwards, for
+// each level that the job crosses: one finding each. Nothing where the fabric does not have all
+// nodes and rates. `blocks` and `hosts` tell the blocks and the host of each rank.
+std::vector<Finding> compare_uplinks(const Probe& probe, const RankBlocks& blocks,
+                                     const std::vector<std::string>& hosts, const Fabric& fabric);
 
 // These return text for the terminal about all nodes of an allocation. First what is the same on
 // all of them, one line per finding; then what differs, with the nodes.
