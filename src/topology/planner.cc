@@ -88,28 +88,32 @@ std::size_t meeting_point(int power, double before, double after) {
   return static_cast<std::size_t>(std::exp2((power + share) / 2.0));
 }
 
+// From the largest size down, where bytes decide: what is chosen there stays for smaller sizes, as
+// long as nothing is clearly faster.
 void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
                const std::vector<std::pair<Algorithm, Curve>>& curves) {
-  std::size_t chosen = 0;
-  for (std::size_t i = 0; i < curves.front().second.size(); ++i) {
+  std::vector<AlgorithmTable::Rule> found;  // the largest sizes first
+  std::optional<std::size_t> chosen;
+  for (std::size_t i = curves.front().second.size(); i-- > 0;) {
     std::size_t fastest = 0;
     for (std::size_t other = 1; other < curves.size(); ++other) {
       if (curves[other].second[i] < curves[fastest].second[i]) fastest = other;
     }
-    if (i == 0) {
+    if (!chosen) {
+      found.push_back({collective, AlgorithmTable::kAnySize, curves[fastest].first});
       chosen = fastest;
       continue;
     }
-    if (curves[chosen].second[i] <= curves[fastest].second[i] + std::log(kStays)) continue;
+    if (curves[*chosen].second[i] <= curves[fastest].second[i] + std::log(kStays)) continue;
     const auto ratio = [&](std::size_t at) {
-      return curves[chosen].second[at] - curves[fastest].second[at];
+      return curves[fastest].second[at] - curves[*chosen].second[at];
     };
-    rules.push_back({collective,
-                     meeting_point(kLeastPower + static_cast<int>(i) - 1, ratio(i - 1), ratio(i)),
-                     curves[chosen].first});
+    found.push_back({collective,
+                     meeting_point(kLeastPower + static_cast<int>(i), ratio(i), ratio(i + 1)),
+                     curves[fastest].first});
     chosen = fastest;
   }
-  rules.push_back({collective, AlgorithmTable::kAnySize, curves[chosen].first});
+  rules.insert(rules.end(), found.rbegin(), found.rend());
 }
 
 class Planner {

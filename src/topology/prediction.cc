@@ -279,7 +279,8 @@ const Predictor::Shape& Predictor::shape_of(Pattern pattern, int step) {
 
 // What a rank itself does.
 double Predictor::own_seconds(const CommunicationRound& round, const Shape& shape) const {
-  return shape.ends * costs_.message + round.reduced * shape.reduced * costs_.reduced_byte;
+  return shape.ends * costs_.message + round.reduced * shape.reduced * costs_.reduced_byte +
+         round.copied * costs_.copied_byte;
 }
 
 std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
@@ -301,6 +302,7 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
     }
     round.bytes /= segments;
     round.reduced /= segments;
+    round.copied /= segments;
     const double own_part = own_seconds(round, shape);
     const double shared = round.bytes * shape.busiest;
     const double seconds = shape.latency + std::max(shared, round.bytes * shape.flow) + own_part;

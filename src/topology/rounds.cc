@@ -24,13 +24,14 @@ Rounds everyone(double bytes, double reduced) {
   return {{.pattern = Pattern::kEveryone, .bytes = bytes, .reduced = reduced}};
 }
 
-// All-gather of `part` bytes of each rank.
-Rounds bruck(int ranks, double part) {
+// All-gather of `part` bytes of each rank; `copied`: bytes that a rank copies in the end.
+Rounds bruck(int ranks, double part, double copied) {
   Rounds rounds;
   for (int step = 1; step < ranks; step *= 2) {
     rounds.push_back(
         {.pattern = Pattern::kShift, .step = step, .bytes = part * std::min(step, ranks - step)});
   }
+  if (!rounds.empty()) rounds.back().copied = copied;
   return rounds;
 }
 
@@ -145,8 +146,11 @@ Rounds bruck_all_to_all(int ranks, double part) {
   for (int step = 1; step < ranks; step *= 2) {
     int parts = 0;
     for (int i = 0; i < ranks; ++i) parts += (i & step) != 0 ? 1 : 0;
-    rounds.push_back({.pattern = Pattern::kShift, .step = step, .bytes = part * parts});
+    const double bytes = part * parts;  // collected before they are sent, and put back after
+    rounds.push_back(
+        {.pattern = Pattern::kShift, .step = step, .bytes = bytes, .copied = 2 * bytes});
   }
+  if (!rounds.empty()) rounds.back().copied += 2 * part * ranks;  // turned, there and back
   return rounds;
 }
 
@@ -165,7 +169,7 @@ std::optional<Rounds> all_reduce(Algorithm algorithm, int ranks, double bytes) {
       add_steps(rounds, ranks, part, 0.0);
       return rounds;
     case Algorithm::kBruck:
-      rounds = bruck(ranks, bytes);
+      rounds = bruck(ranks, bytes, 0.0);
       if (!rounds.empty()) rounds.back().reduced = bytes * (ranks - 1);
       return rounds;
     case Algorithm::kDoubling:
@@ -216,7 +220,7 @@ std::optional<Rounds> all_gather(Algorithm algorithm, int ranks, double bytes) {
     case Algorithm::kStepwise:
       return steps(ranks, part, 0.0);
     case Algorithm::kBruck:
-      return bruck(ranks, part);
+      return bruck(ranks, part, part * ranks);
     case Algorithm::kHalving:
       add_fold(rounds, ranks, part);
       if (!rounds.empty()) rounds.back().reduced = 0.0;

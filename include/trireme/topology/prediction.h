@@ -47,6 +47,7 @@ struct CommunicationRound {
   int step = 0;
   double bytes = 0.0;    // of a message
   double reduced = 0.0;  // bytes that a rank adds afterwards
+  double copied = 0.0;   // bytes that it copies in its memory while nothing is sent
   int repeats = 1;       // such rounds follow each other
 };
 
