@@ -71,24 +71,24 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const Statistics statistics = allocate_statistics(ctx, end - begin);
     const auto& [all, row_max, row_sum, target_logit] = statistics;
     const std::int64_t first = first_row_here(table), valid = valid_rows_here(table);
-    const bool at_once = parallel.size() == 1 && dx.defined();
+    const bool whole = parallel.size() == 1;  // all of the vocabulary is here
     Tensor dlogits;
     if (dx.defined()) {
       dlogits = x.dtype() == DType::kF32
                     ? logits
                     : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
     }
-    if (at_once) {
-      ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum,
-                                           target_logit, dlogits);
+    if (whole && dx.defined()) {
+      ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum, target_logit,
+                                dlogits);
     } else {
       ops::softmax_statistics(ctx, logits, targets, first, valid, row_max, row_sum, target_logit);
-      if (parallel.size() > 1) combine(ctx, parallel, statistics);
     }
+    if (!whole) combine(ctx, parallel, statistics);
     // Each tensor rank adds the whole loss.
     ops::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, loss_sum);
     if (!dx.defined()) continue;
-    if (!at_once) {
+    if (!whole) {
       ops::softmax_gradient(ctx, logits, targets, first, valid, row_max, row_sum, dlogits);
     }
     ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));

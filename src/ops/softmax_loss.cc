@@ -55,16 +55,15 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 }
 
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
-                                     std::int64_t valid, const Tensor& row_max,
-                                     const Tensor& row_sum, const Tensor& target_logit,
-                                     const Tensor& dlogits) {
+                          std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
+                          const Tensor& target_logit, const Tensor& dlogits) {
   constexpr std::string_view kOp = "softmax_and_gradient";
   check_logits(kOp, logits, targets, valid);
   check_fp32(kOp, "target_logit", target_logit, targets.shape());
   check_sums(kOp, targets, row_max, row_sum);
   check_gradient(kOp, ctx, logits, dlogits);
-  dispatch(TRIREME_OP(softmax_and_gradient), ctx, logits, targets, valid, row_max,
-           row_sum, target_logit, dlogits);
+  dispatch(TRIREME_OP(softmax_and_gradient), ctx, logits, targets, valid, row_max, row_sum,
+           target_logit, dlogits);
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

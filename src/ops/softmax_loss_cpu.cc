@@ -81,9 +81,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 
 // A row is in the cache when its gradient needs it.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
-                                     std::int64_t valid, const Tensor& row_max,
-                                     const Tensor& row_sum, const Tensor& target_logit,
-                                     const Tensor& dlogits) {
+                          std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
+                          const Tensor& target_logit, const Tensor& dlogits) {
   const Loss loss{logits, targets, 0, valid, row_max, row_sum, target_logit, dlogits};
   const float scale = ctx.step_state->loss_scale;
   const ThreadRows out(ctx, loss.classes());

@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % 32 == 0) sums[unit] = sum;
 }
 
-// Each thread makes one limb of the exact sum of the block's share of the units. The threads fetch a
-// tile of units together: one after the other, each would wait for memory again.
+// Each thread makes one limb of the exact sum of the block's share of the units. The threads fetch
+// a tile of units together: one after the other, each would wait for memory again.
 __global__ void __launch_bounds__(kLimbThreads)
     exact_shares_kernel(const double* sums, std::int64_t units, std::int64_t* shares) {
   TRIREME_SHARED(std::uint64_t, tile, kLimbThreads);
@@ -154,13 +154,14 @@ __global__ void __launch_bounds__(kLimbThreads)
     for (int i = 0; i < count; ++i) total += exact_limb(tile[i], limb);
     __syncthreads();
   }
-  if (limb < kExactLimbs) shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
+  if (limb < kExactLimbs)
+    shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
 }
 
 // One block, of kLimbThreads x kSharesAtOnce threads.
 __global__ void __launch_bounds__(kLimbThreads* kSharesAtOnce)
     add_shares_kernel(const std::int64_t* shares, int count, std::int64_t* limbs) {
-  TRIREME_SHARED(std::int64_t, parts, kLimbThreads* kSharesAtOnce);
+  TRIREME_SHARED(std::int64_t, parts, kLimbThreads * kSharesAtOnce);
   const int limb = static_cast<int>(threadIdx.x), lane = static_cast<int>(threadIdx.y);
   std::int64_t total = 0;
   if (limb < kExactLimbs) {
@@ -256,8 +257,9 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const
   const auto count = shares_of_units(units);
   launch(exact_shares_kernel, extent(count), kLimbThreads, 0, ctx.stream, device_data<double>(sums),
          units, device_data<std::int64_t>(shares));
-  launch(add_shares_kernel, 1, dim3(kLimbThreads, kSharesAtOnce), 0, ctx.stream, device_data<std::int64_t>(shares),
-         static_cast<int>(count), device_data<std::int64_t>(limbs));
+  launch(add_shares_kernel, 1, dim3(kLimbThreads, kSharesAtOnce), 0, ctx.stream,
+         device_data<std::int64_t>(shares), static_cast<int>(count),
+         device_data<std::int64_t>(limbs));
 }
 
 void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {

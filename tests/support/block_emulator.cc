@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <boost/context/detail/fcontext.hpp>
@@ -63,6 +64,12 @@ const char* name_of(Wait wait) {
   return kNames[static_cast<std::size_t>(wait)];
 }
 
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
 struct Thread {
   context::fcontext_t fiber = nullptr;
   Index3 index{};
@@ -72,7 +79,8 @@ struct Thread {
   std::uint64_t value = 0;
   int source = 0;
   std::uint64_t result = 0;
-  void* fake_stack = nullptr;  // the address sanitizer's
+  void* fake_stack = nullptr;     // the address sanitizer's
+  std::vector<Copy> copies = {};  // started, not made yet
 };
 
 struct SharedArray {
@@ -106,6 +114,8 @@ class Block {
   unsigned active_mask() const;
   void* shared_array(const char* file, int line, std::size_t bytes);
   void* dynamic() const { return dynamic_.get(); }
+  void start_copy(void* to, const void* from, std::size_t bytes);
+  void wait_for_copies();
 
  private:
   static std::unique_ptr<std::byte[]> poisoned(std::size_t bytes) {
@@ -310,6 +320,20 @@ void Block::report_stuck() const {
   throw KernelError(message);
 }
 
+void Block::start_copy(void* to, const void* from, std::size_t bytes) {
+  if (random_ == nullptr || (*random_)() % 2 == 0) {
+    std::memcpy(to, from, bytes);
+  } else {
+    threads_[running_].copies.push_back({to, from, bytes});
+  }
+}
+
+void Block::wait_for_copies() {
+  for (const Copy& copy : std::exchange(threads_[running_].copies, {})) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
 unsigned Block::active_mask() const {
   const std::size_t warp = running_ / kWarp * kWarp;
   unsigned mask = 0;
@@ -395,6 +419,13 @@ void set_queue(Queue queue) {
 void queue(void* stream, std::function<void()> kernel) {
   if (!kernel_queue) return kernel();
   kernel_queue(stream, std::move(kernel));
+}
+
+void start_copy(void* to, const void* from, std::size_t bytes) {
+  block().start_copy(to, from, bytes);
+}
+void wait_for_copies() {
+  block().wait_for_copies();
 }
 
 void run_grid(dim3 grid, dim3 shape, std::size_t shared_bytes,

@@ -169,6 +169,11 @@ T shuffled(unsigned mask, T value, int source) {
 void* shared_array(const char* file, int line, std::size_t bytes);
 void* dynamic_shared();
 
+// A copy to shared memory that a thread starts, and its wait for those that it has started. They
+// are made at once, or, where an order is drawn, some of them only when they are waited for.
+void start_copy(void* to, const void* from, std::size_t bytes);
+void wait_for_copies();
+
 // Sets the order of threads and blocks from now on, on this host thread. 0: in order; otherwise
 // every launch draws an order from the seed.
 void set_order(std::uint64_t seed);

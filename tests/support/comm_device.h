@@ -14,7 +14,7 @@ namespace trireme::testing {
 
 struct CommDevice {
   std::shared_ptr<cuda::Runtime> cuda;  // the tests use its device 0
-  bool mpi_reads_it = false;  // MPI takes addresses of the device's memory
+  bool mpi_reads_it = false;            // MPI takes addresses of the device's memory
 };
 
 // `seed` decides when the streams of a scripted device move.

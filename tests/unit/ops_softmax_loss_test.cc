@@ -138,7 +138,7 @@ TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnce) {
     ops::softmax_gradient(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum, dx);
     const auto at_once = [&](const Tensor& in, const Tensor& out) {
       ops::softmax_and_gradient(ctx, in, some_t, valid, once.row_max, once.row_sum,
-                                           once.target_logit, out);
+                                once.target_logit, out);
     };
     at_once(x_t, dx_once);
     const auto what = std::to_string(classes) + " classes";
@@ -168,8 +168,8 @@ TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnceShowWhatIsNotFinite) {
   const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
   const Statistics s = {sums(), sums(), sums()};
   const Tensor dx = output({kRows, kMany});
-  ops::softmax_and_gradient(ctx, logits_of(x, kMany), targets_t, kMany, s.row_max,
-                                       s.row_sum, s.target_logit, dx);
+  ops::softmax_and_gradient(ctx, logits_of(x, kMany), targets_t, kMany, s.row_max, s.row_sum,
+                            s.target_logit, dx);
   const Values row_sums = testing::values_of(s.row_sum), values = testing::values_of(dx);
   for (std::size_t row = 0; row < kRows; ++row) {
     EXPECT_EQ(std::isfinite(row_sums[row]), row > 1) << row;

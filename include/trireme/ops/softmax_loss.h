@@ -24,9 +24,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 // Both at once, where this rank has the whole vocabulary: first_class is 0. A GPU then reads the
 // logits once, if its shared memory holds a row; row_sum may be rounded otherwise than alone.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
-                                     std::int64_t valid, const Tensor& row_max,
-                                     const Tensor& row_sum, const Tensor& target_logit,
-                                     const Tensor& dlogits);
+                          std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
+                          const Tensor& target_logit, const Tensor& dlogits);
 // sum (1) fp64 += the sum of log(row_sum) + row_max - target_logit over the unmasked rows, in
 // double. The order is fixed: row order on a CPU, one that depends on the number of rows on a GPU.
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

@@ -118,9 +118,11 @@ inline int multiprocessors() {
 }
 
 inline void start_copy(float* to_shared, const float* from) {
-  std::memcpy(to_shared, from, 16);
+  emulator::start_copy(to_shared, from, 16);
 }
-inline void wait_for_copies() {}
+inline void wait_for_copies() {
+  emulator::wait_for_copies();
+}
 
 inline void copy_to_host(void* to, const void* from, std::size_t bytes, const Stream& stream) {
   if (stream.native() != nullptr) stream.synchronize();
