@@ -198,6 +198,27 @@ TEST(BlockEmulatorOrder, SeedsGiveOtherOrders) {
   EXPECT_NE(first_threads(1), first_threads(2));
 }
 
+// Only where an order is drawn: at once or late, as on a GPU.
+TEST(BlockEmulatorOrder, ACopyThatIsNotWaitedForMayComeTooLate) {
+  const float from[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+  const auto wrong = [&](std::uint64_t seed, bool waits) {
+    emulator::set_order(seed);
+    int count = 0;
+    run(1, 64, [&] {
+      TRIREME_SHARED(float, shared, 64 * 4);
+      float* const mine = shared + threadIdx.x * 4;
+      emulator::start_copy(mine, from, sizeof from);
+      if (waits) emulator::wait_for_copies();
+      count += std::equal(mine, mine + 4, from) ? 0 : 1;
+    });
+    emulator::set_order(0);
+    return count;
+  };
+  for (const std::uint64_t seed : {0, 1, 2}) EXPECT_EQ(wrong(seed, true), 0);
+  EXPECT_EQ(wrong(0, false), 0);
+  EXPECT_GT(wrong(1, false), 16);
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 TEST(BlockEmulatorDeathTest, OutOfBoundsIsSeenByTheSanitizer) {
   std::vector<float> x(32);
