@@ -177,15 +177,14 @@ std::vector<Finding> compare_uplinks(const Probe& probe, const RankBlocks& block
       if (all_known) all.push_back({*cables, of_node * static_cast<double>(nodes.size())});
     }
     if (!all_known || all.empty()) continue;
-    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), {},
-                             &Upwards::expected);
-    const Upwards usual = all[all.size() / 2];
+    // What was measured is a rate between two blocks, which the smaller one bounds.
+    const Upwards least = *std::ranges::min_element(all, {}, &Upwards::expected);
     const std::string what = fmt::format(
         "the nodes below {} reach {} together; its cables upwards have {}, and the nodes could "
         "send {}",
         tier == 1 ? "a leaf switch" : fmt::format("a switch of level {}", tier), gigabits(reached),
-        gigabits(usual.cables), gigabits(usual.nodes));
-    if (reached < kReached * usual.expected()) {
+        gigabits(least.cables), gigabits(least.nodes));
+    if (reached < kReached * least.expected()) {
       findings.push_back({Verdict::kWarning, "uplinks", what,
                           "see to these cables, and to who else uses them (trireme topo show)"});
     } else {

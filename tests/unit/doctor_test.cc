@@ -588,6 +588,12 @@ TEST(Doctor, ComparesWhatALeafReachesWithItsCables) {
   // Few or slow nodes cannot fill the cables.
   EXPECT_EQ(measured(3e9, 5e9)[0].verdict, Verdict::kOk);
   EXPECT_EQ(measured(3e9, 2e9)[0].verdict, Verdict::kWarning);
+  // A leaf with a single node bounds what the others send to it.
+  probe.rates.distances[2].host = 24e9, probe.rates.distances[2].block = 23e9;
+  const RankBlocks unequal(3, {{0, 1, 2}, {0, 0, 1}});
+  found = compare_uplinks(probe, unequal, {"n1", "n2", "n3"}, fabric);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].verdict, Verdict::kOk);
   // Nothing is said where something is not known: a rate, a node, or the measurement.
   EXPECT_TRUE(
       compare_uplinks(probe, blocks, hosts, fabric_of_cables(uplink, "uplink 2 of leaf2 somehow"))

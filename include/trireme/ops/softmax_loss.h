@@ -22,7 +22,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits);
 // Both at once, where this rank has the whole vocabulary: first_class is 0. A GPU then reads the
-// logits once, if its shared memory holds a row; row_sum may be rounded otherwise than alone.
+// logits once, if its shared memory holds a row of at most 51,200 classes, a multiple of eight;
+// row_sum may be rounded otherwise than alone, and so on other GPUs.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
                           const Tensor& target_logit, const Tensor& dlogits);

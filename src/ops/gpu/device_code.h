@@ -43,11 +43,16 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
             const Stream& stream, const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* function = reinterpret_cast<const void*>(kernel);
-  // Only 48 KiB are given without asking, less what the kernel itself declares.
   if (shared_bytes > 0) {
-    check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared_bytes)),
-               "shared memory of a kernel");
+    // 48 KiB are given without asking, less what the kernel itself declares. Never asks for less
+    // than before: a captured graph may hold a larger launch.
+    cudaFuncAttributes given{};
+    check_cuda(cudaFuncGetAttributes(&given, function), "attributes of a kernel");
+    if (given.maxDynamicSharedSizeBytes < static_cast<int>(shared_bytes)) {
+      check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(shared_bytes)),
+                 "shared memory of a kernel");
+    }
   }
   std::tuple<std::remove_const_t<Parameters>...> values(arguments...);
   std::apply(
@@ -87,6 +92,7 @@ __device__ inline void wait_for_copies() {
 #if defined(__CUDA_ARCH__)
   __pipeline_commit();
   __pipeline_wait_prior(0);
+  asm volatile("" ::: "memory");  // no read of what was copied comes earlier
 #endif
 }
 
