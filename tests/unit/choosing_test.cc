@@ -419,17 +419,19 @@ TEST(Planner, ChoosesTheFastestAtEverySize) {
       // Few rounds for small messages, few bytes for large ones.
       EXPECT_NE(table.choose(Collective::kAllReduce, 1024, 16),
                 table.choose(Collective::kAllReduce, std::size_t{1} << 26, 16));
-      // An algorithm stays while it is within 3 % of the fastest one at the next size.
+      // From the largest size down an algorithm stays while it is within 3 % of the fastest one.
       for (std::size_t i = 0; i + 1 < table.rules().size(); ++i) {
         const AlgorithmTable::Rule &rule = table.rules()[i], &next = table.rules()[i + 1];
         if (next.collective != rule.collective) continue;
+        EXPECT_LT(rule.up_to_bytes, next.up_to_bytes);
         int power = 20;  // of the square root of two
         const auto bytes = [&] { return static_cast<std::size_t>(std::exp2(power / 2.0)); };
-        while (bytes() <= rule.up_to_bytes) ++power;
+        while (bytes() < rule.up_to_bytes) ++power;
+        --power;  // the largest size below
         const auto seconds = [&](Algorithm algorithm) {
           return predict(predictor, rule.collective, algorithm, bytes())->seconds;
         };
-        EXPECT_GT(seconds(rule.algorithm) / seconds(next.algorithm), 1.03 - 1e-9)
+        EXPECT_GT(seconds(next.algorithm) / seconds(rule.algorithm), 1.03 - 1e-9)
             << name_of(rule.collective) << " to " << rule.up_to_bytes << " by "
             << name_of(rule.algorithm) << ", then " << name_of(next.algorithm);
       }
