@@ -74,6 +74,7 @@ class LostNodes(LostTest):
         self.wait("the requeue", host, lambda: self.cluster.job(host)["Restarts"] == "1", 120)
         # On a busy machine Slurm may drain another node of the job, too, whose tasks took long to end.
         self.wait("restart 1 of host", host, lambda: self.bring_back() or self.events("host", "restart"), 240)
+        self.wait_for_restart("host", host, 1)
         self.assertNotIn(first, self.cluster.call("scontrol", "show", "hostnames",
                                                   self.cluster.job(host)["NodeList"]).split())
         # The rank 0 of before wakes up: it ends, and the run does not notice.

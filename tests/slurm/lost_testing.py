@@ -58,9 +58,9 @@ class LostTest(unittest.TestCase):
         aim = self.trireme.steps(run) + count
         self.wait(f"{aim} steps of {run}", job, lambda: self.trireme.steps(run) >= aim)
 
-    def wait_for_restart(self, run, job, number, seconds=90):
+    def wait_for_restart(self, run, job, number):
         """Until the run has gone on for the number-th time, and some steps beyond; its events."""
-        self.wait(f"restart {number} of {run}", job, lambda: len(self.events(run, "restart")) >= number, seconds)
+        self.wait(f"restart {number} of {run}", job, lambda: len(self.events(run, "restart")) >= number, 90)
         print(f"{run}: {self.events(run, 'restart')[number - 1]['detail']}")  # perf/RESULTS.md
         self.wait_for_steps(run, job, 50)
 
