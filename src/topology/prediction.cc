@@ -31,6 +31,7 @@ Predictor::Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
       costs_(costs),
       blocks_(std::move(blocks)),
       tiers_(std::make_shared<const TierBlocks>(network.ranks(), blocks_.get())),
+      sum_tiers_(std::make_shared<const TierBlocks>(tiers_of_sums(network.ranks(), blocks_.get()))),
       loads_(network.links().size()) {
   order_.resize(static_cast<std::size_t>(ranks()));
   std::iota(order_.begin(), order_.end(), 0);
@@ -59,10 +60,11 @@ void Predictor::load(Shape& shape, int from, int to, double weight) {
 
 // What crosses between two blocks is divided evenly among their ranks.
 void Predictor::load_gifts(Shape& shape, int hop, bool up) {
-  const auto& blocks = tiers_->tiers[static_cast<std::size_t>(hop)];
+  const TierBlocks& tiers = up ? *sum_tiers_ : *tiers_;
+  const auto& blocks = tiers.tiers[static_cast<std::size_t>(hop)];
   std::vector<int> ends(static_cast<std::size_t>(ranks()));
   std::vector<double> added(static_cast<std::size_t>(ranks()));
-  for (const TierBlocks::Block& parent : tiers_->tiers[static_cast<std::size_t>(hop + 1)]) {
+  for (const TierBlocks::Block& parent : tiers.tiers[static_cast<std::size_t>(hop + 1)]) {
     for (const int one : parent.below) {
       for (const int other : parent.below) {
         if (one == other) continue;

@@ -289,16 +289,18 @@ ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
 
 std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
                                       const RankBlocks* blocks) {
-  const TierBlocks tiers(ranks, blocks);
+  const TierBlocks tiers(ranks, blocks), tiers_up = tiers_of_sums(ranks, blocks);
   std::size_t most = 1;  // as the tasks cut segments
-  for (int tier = 1; tier <= tiers.hops(); ++tier) {
-    most = std::max(most, tiers.tiers[static_cast<std::size_t>(tier)].front().below.size());
+  for (const TierBlocks* one : {&tiers, &tiers_up}) {
+    for (int tier = 1; tier <= one->hops(); ++tier) {
+      most = std::max(most, one->tiers[static_cast<std::size_t>(tier)].front().below.size());
+    }
   }
   ClosedForm form{.segments = segments_of(bytes, most * static_cast<double>(kWorthwhileBytes))};
   const std::vector<int> sizes = tier_sizes(ranks, blocks);
   Rounds up, down;
   if (sizes.empty()) {
-    up = tiered_rounds(Pattern::kGiveUp, tiers.hops(), bytes);
+    up = tiered_rounds(Pattern::kGiveUp, tiers_up.hops(), bytes);
     down = tiered_rounds(Pattern::kGiveDown, tiers.hops(), bytes);
   } else {
     up = tiered(sizes, bytes, true);

@@ -1,40 +1,11 @@
 #include "tier_blocks.h"
 
-#include <bit>
 #include <cstddef>
 #include <utility>
 
+#include "trireme/comm/sum_blocks.h"
+
 namespace trireme {
-namespace {
-
-// Counts the whole subtrees of T(ranks) in each block: those whose ranks are all in the block, but
-// not all ranks of the subtree that they are a half of. `block_of` maps ranks to blocks.
-void count_subtrees(const std::vector<int>& block_of, std::vector<TierBlocks::Block>& blocks) {
-  constexpr int kSeveral = -1;
-  const auto count = [&](int block) {
-    if (block != kSeveral) ++blocks[static_cast<std::size_t>(block)].subtrees;
-  };
-  const auto joined = [&](int left, int right) {
-    if (left == right) return left;
-    count(left), count(right);
-    return kSeveral;
-  };
-  const std::size_t ranks = block_of.size(), terms = std::bit_floor(ranks), pairs = ranks - terms;
-  std::vector<int> level;
-  for (std::size_t term = 0; term < terms; ++term) {
-    level.push_back(term < pairs ? joined(block_of[2 * term], block_of[2 * term + 1])
-                                 : block_of[term + pairs]);
-  }
-  while (level.size() > 1) {
-    for (std::size_t i = 0; i < level.size() / 2; ++i) {
-      level[i] = joined(level[2 * i], level[2 * i + 1]);
-    }
-    level.resize(level.size() / 2);
-  }
-  count(level.front());
-}
-
-}  // namespace
 
 TierBlocks::TierBlocks(int ranks, const RankBlocks* blocks) {
   std::vector<int> below(static_cast<std::size_t>(ranks));  // block of each rank, a tier below
@@ -56,7 +27,10 @@ TierBlocks::TierBlocks(int ranks, const RankBlocks* blocks) {
     for (int rank = 0; rank < ranks; ++rank) {
       below[static_cast<std::size_t>(rank)] = block_of(rank);
     }
-    count_subtrees(below, tier);
+    const std::vector<int> subtrees = count_subtrees(below, count);
+    for (std::size_t block = 0; block < tier.size(); ++block) {
+      tier[block].subtrees = subtrees[block];
+    }
     tiers.push_back(std::move(tier));
   };
   for (int tier = 0; blocks != nullptr && tier < blocks->tiers(); ++tier) {
@@ -65,6 +39,12 @@ TierBlocks::TierBlocks(int ranks, const RankBlocks* blocks) {
     add(count, [&](int rank) { return blocks->block(tier, rank); });
   }
   add(1, [](int) { return 0; });
+}
+
+TierBlocks tiers_of_sums(int ranks, const RankBlocks* blocks) {
+  if (blocks == nullptr) return {ranks, nullptr};
+  const RankBlocks of_sums = blocks_of_sums(*blocks);
+  return {ranks, &of_sums};
 }
 
 }  // namespace trireme

@@ -27,4 +27,7 @@ struct TierBlocks {
   std::vector<std::vector<Block>> tiers;
 };
 
+// Those along which a reduction goes up (sum_blocks.h).
+TierBlocks tiers_of_sums(int ranks, const RankBlocks* blocks);
+
 }  // namespace trireme

@@ -18,6 +18,7 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
+#include "trireme/comm/sum_blocks.h"
 #include "trireme/comm/sum_tree.h"
 
 #include "comm/collectives/tier_plan.h"
@@ -211,6 +212,57 @@ TEST(RankBlocks, NumbersDistancesAndOrder) {
   EXPECT_EQ(blocks.in_order(), (std::vector<int>{0, 3, 2, 4, 1}));
   EXPECT_THROW(RankBlocks(3, {{0, 0}}), InternalError);
   EXPECT_THROW(RankBlocks(3, {{0, 0, 1}, {0, 1, 1}}), InternalError);
+}
+
+TEST(SumBlocks, TakesBlocksApartThatAddNothingUp) {
+  // A rank on each node, dealt to two leaves in turn, or two by two.
+  EXPECT_EQ(blocks_of_sums(RankBlocks(4, {{0, 1, 2, 3}, {0, 1, 0, 1}})),
+            RankBlocks(4, {{0, 1, 2, 3}, {0, 1, 2, 3}}));
+  const RankBlocks in_order(4, {{0, 1, 2, 3}, {0, 0, 1, 1}});
+  EXPECT_EQ(blocks_of_sums(in_order), in_order);
+  // T(3): rank 2 is a term of its own, and 0 and 1 a pair.
+  EXPECT_EQ(blocks_of_sums(RankBlocks(3, {{0, 1, 2}, {0, 1, 0}})),
+            RankBlocks(3, {{0, 1, 2}, {0, 1, 2}}));
+  // Only one of two leaves adds something up.
+  EXPECT_EQ(blocks_of_sums(RankBlocks(4, {{0, 1, 2, 3}, {0, 0, 0, 1}})),
+            RankBlocks(4, {{0, 1, 2, 3}, {0, 0, 0, 1}}));
+  EXPECT_EQ(blocks_of_sums(RankBlocks(6, {{0, 1, 2, 3, 4, 5}, {0, 1, 0, 1, 2, 2}})),
+            RankBlocks(6, {{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 4}}));
+  // Two ranks of a node stay together, since messages inside of a node load no cable.
+  EXPECT_EQ(blocks_of_sums(RankBlocks(8, {{0, 1, 0, 1, 2, 3, 2, 3}, {0, 1, 0, 1, 1, 0, 1, 0}})),
+            RankBlocks(8, {{0, 1, 0, 1, 2, 3, 2, 3}, {0, 1, 0, 1, 2, 3, 2, 3}}));
+  // Pieces of a leaf may be those of its pod, too; the third tier adds up all.
+  EXPECT_EQ(blocks_of_sums(RankBlocks(
+                8, {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 0, 1, 2, 3}, {0, 1, 0, 1, 0, 1, 0, 1}})),
+            RankBlocks(
+                8, {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}}));
+  // A leaf of many nodes stays whole.
+  std::vector<int> nodes(32), leaves(32);
+  for (std::size_t rank = 0; rank < 32; ++rank) {
+    nodes[rank] = static_cast<int>(rank), leaves[rank] = static_cast<int>(rank % 2);
+  }
+  EXPECT_EQ(blocks_of_sums(RankBlocks(32, {nodes, leaves})), RankBlocks(32, {nodes, leaves}));
+}
+
+// Whoever represents a part in a block does so on the way up, too.
+TEST(TierPlan, HasTheSameRepresentativesForSums) {
+  const RankBlocks blocks(12, {{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5},
+                               {0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 2, 2},
+                               {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}});
+  const TierPlan plan(&blocks, 12);
+  const TierPlan& sums = plan.sums();
+  ASSERT_NE(&sums, &plan);
+  EXPECT_EQ(plan.hops(), 4);
+  EXPECT_EQ(sums.hops(), 4);
+  EXPECT_EQ(sums.children(3, 0).size(), 4u);  // nodes 0 to 3, and not two leaves
+  for (const TierPart& part : *plan.parts_in_order(4, 4)) {
+    for (int node = 0; node < 4; ++node) {
+      EXPECT_EQ(sums.representative(2, sums.block(2, 2 * node), part),
+                plan.representative(1, plan.block(1, 2 * node), part));
+    }
+    EXPECT_EQ(sums.representative(3, 0, part), plan.representative(3, 0, part));
+    EXPECT_EQ(sums.representative(4, 0, part), part.owner);
+  }
 }
 
 // Nodes of 1 to 5 ranks, in leaves of 1 to 4 nodes: no small number divides both evenly.

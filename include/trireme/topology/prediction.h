@@ -133,8 +133,8 @@ class Predictor {
   const TreeNetwork& network_;
   SimulatedCosts costs_;
   std::shared_ptr<const RankBlocks> blocks_;
-  std::shared_ptr<const TierBlocks> tiers_;
-  std::vector<int> order_;     // of the ring
+  std::shared_ptr<const TierBlocks> tiers_, sum_tiers_;  // the latter on the way up of a reduction
+  std::vector<int> order_;                               // of the ring
   std::vector<double> loads_;  // by link: messages of the shape that is made
   std::vector<int> loaded_, route_;
   std::map<std::pair<CommunicationRound::Pattern, int>, Shape> shapes_;

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "trireme/comm/sum_blocks.h"
+
 namespace trireme {
 namespace {
 
@@ -29,7 +31,14 @@ std::vector<Subtree> merged(std::vector<Subtree> subtrees) {
 
 }  // namespace
 
-TierPlan::TierPlan(const RankBlocks* blocks, int ranks) : ranks_(ranks), tree_(ranks) {
+TierPlan::TierPlan(const RankBlocks* blocks, int ranks) : TierPlan(blocks, ranks, nullptr) {
+  if (blocks == nullptr) return;
+  const RankBlocks of_sums = blocks_of_sums(*blocks);
+  if (of_sums != *blocks) sums_.reset(new TierPlan(&of_sums, ranks, this));
+}
+
+TierPlan::TierPlan(const RankBlocks* blocks, int ranks, const TierPlan* whole)
+    : ranks_(ranks), tree_(ranks), whole_(whole) {
   int below = ranks;  // blocks of the tier below
   const auto add = [&](const std::vector<int>& of_rank, int count) {
     std::vector<std::vector<int>> children(static_cast<std::size_t>(count));
@@ -74,6 +83,10 @@ TierPlan::TierPlan(const RankBlocks* blocks, int ranks) : ranks_(ranks), tree_(r
       of_blocks.push_back(merged(std::move(all)));
     }
   }
+  for (int tier = 0; tier <= hops(); ++tier) {
+    std::vector<int>& sizes = sizes_.emplace_back(subtrees_[static_cast<std::size_t>(tier)].size());
+    for (int rank = 0; rank < ranks; ++rank) ++sizes[static_cast<std::size_t>(block(tier, rank))];
+  }
 }
 
 int TierPlan::block(int tier, int rank) const {
@@ -83,6 +96,14 @@ int TierPlan::block(int tier, int rank) const {
 
 int TierPlan::representative(int tier, int block, const TierPart& part) const {
   if (part.owner >= 0 && holds(tier, block, part.owner)) return part.owner;
+  if (whole_ != nullptr) {  // the block is one of the whole plan, of the same tier or a lower one
+    int any = block;        // one of its ranks
+    for (int below = tier; below > 0; --below) any = children(below, any).front();
+    int whole_tier = 0;
+    while (whole_->size(whole_tier, whole_->block(whole_tier, any)) < size(tier, block))
+      ++whole_tier;
+    return whole_->representative(whole_tier, whole_->block(whole_tier, any), part);
+  }
   while (tier > 0) {
     const std::vector<int>& below = children(tier, block);
     const auto [number, count] = part.digits[static_cast<std::size_t>(tier - 1)];

@@ -4,6 +4,9 @@
 // Here tier 0 is the single ranks, and the highest tier is one block of all ranks. Tiers of
 // RankBlocks that divide the ranks as another tier does are left out. A hop d leads from the blocks
 // of tier d to those of tier d + 1.
+//
+// A reduction goes up along a plan of its own, `sums()`, without the blocks in which nothing can be
+// added up (sum_blocks.h). Parts and who represents them are the same in both.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +17,6 @@
 #include <vector>
 
 #include "trireme/comm/rank_blocks.h"
-
 #include "trireme/comm/sum_tree.h"
 
 namespace trireme {
@@ -59,6 +61,9 @@ class TierPlan {
   // `blocks` may be nullptr.
   TierPlan(const RankBlocks* blocks, int ranks);
 
+  // The plan for the way up of a reduction; that itself knows no other.
+  const TierPlan& sums() const { return sums_ ? *sums_ : *this; }
+
   int hops() const { return static_cast<int>(children_.size()); }
   const SumTree& tree() const { return tree_; }
   int block(int tier, int rank) const;
@@ -84,6 +89,11 @@ class TierPlan {
   TierParts parts_in_order(std::size_t partial, std::size_t element) const;
 
  private:
+  TierPlan(const RankBlocks* blocks, int ranks, const TierPlan* whole);
+  int size(int tier, int block) const {
+    return sizes_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(block)];
+  }
+
   std::vector<TierPart> make_parts_in_order(std::size_t partial, std::size_t element) const;
   std::vector<int> owning_blocks(std::size_t partial, std::size_t element) const;
   bool holds(int tier, int block, int rank) const { return this->block(tier, rank) == block; }
@@ -93,6 +103,9 @@ class TierPlan {
   std::vector<std::vector<int>> block_of_;               // by tier 1 to hops(), by rank
   std::vector<std::vector<std::vector<int>>> children_;  // by hop, by block of the tier above it
   std::vector<std::vector<std::vector<Subtree>>> subtrees_;  // by tier, by block
+  std::vector<std::vector<int>> sizes_;                      // ranks, by tier, by block
+  std::unique_ptr<const TierPlan> sums_;                     // nullptr: the same as this one
+  const TierPlan* whole_ = nullptr;  // of a plan for sums: the plan that it is of
 
   mutable std::mutex mutex_;
   mutable TierParts per_rank_;

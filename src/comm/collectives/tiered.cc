@@ -22,12 +22,13 @@ class TieredAllReduce final : public TieredTask {
     auto parts = tiers().parts_in_order(partial_width(), element());
     parts_ = static_cast<int>(parts->size());
     use_parts(std::move(parts));
-    return pipeline(count(), element(), 2 * hops() + 1, length_);
+    return pipeline(count(), element(), hops_up() + hops_down() + 1, length_);
   }
   void run(std::size_t segment, int stage) override {
-    if (stage < hops()) return send_up(segment, stage);
-    if (stage == hops()) finish_up(segment);
-    if (stage < 2 * hops()) return send_down(segment, 2 * hops() - 1 - stage);
+    if (stage < hops_up()) return send_up(segment, stage);
+    if (stage == hops_up()) finish_up(segment);
+    const int hop = hops_up() + hops_down() - 1 - stage;
+    if (hop >= 0) return send_down(segment, hop);
     finish_down(segment);
   }
   Range range(int part, std::size_t segment) const override {
@@ -55,6 +56,7 @@ class TieredParts : public TieredTask {
     use_parts(tiers().part_per_rank());
     return pipeline(part_, element() * static_cast<std::size_t>(size()), hops() + 1, length_);
   }
+  virtual int hops() const = 0;
   Range range(int part, std::size_t segment) const override {
     const std::size_t begin = static_cast<std::size_t>(part) * part_;
     return {begin + segment * length_, begin + std::min((segment + 1) * length_, part_)};
@@ -71,8 +73,9 @@ class TieredReduceScatter final : public TieredParts {
                     static_cast<std::size_t>(output.elements()), op) {}
 
  private:
+  int hops() const override { return hops_up(); }
   void run(std::size_t segment, int stage) override {
-    if (stage < hops()) return send_up(segment, stage);
+    if (stage < hops_up()) return send_up(segment, stage);
     finish_up(segment);
   }
   std::byte* whole() const override { return bytes_of(input_); }
@@ -88,13 +91,14 @@ class TieredAllGather final : public TieredParts {
                     static_cast<std::size_t>(input.elements()), ReduceOp::kSum) {}
 
  private:
+  int hops() const override { return hops_down(); }
   void run(std::size_t segment, int stage) override {
     if (stage == 0) {
       const Range own = range(rank(), segment);
       const std::byte* from = bytes_of(input_) + segment * length_ * element();
       if (at(own.begin) != from) transport().copy(at(own.begin), from, own.size() * element());
     }
-    if (stage < hops()) return send_down(segment, hops() - 1 - stage);
+    if (stage < hops_down()) return send_down(segment, hops_down() - 1 - stage);
     finish_down(segment);
   }
   std::byte* whole() const override { return bytes_of(output_); }
@@ -110,10 +114,10 @@ class TieredBroadcast final : public TieredTask {
  private:
   Pipeline plan() override {
     use_parts(std::make_shared<const std::vector<TierPart>>(1, tiers().part_of_owner(root_)));
-    return pipeline(count(), element(), hops() + 1, length_);
+    return pipeline(count(), element(), hops_down() + 1, length_);
   }
   void run(std::size_t segment, int stage) override {
-    if (stage < hops()) return send_down(segment, hops() - 1 - stage);
+    if (stage < hops_down()) return send_down(segment, hops_down() - 1 - stage);
     finish_down(segment);
   }
   Range range(int, std::size_t segment) const override {

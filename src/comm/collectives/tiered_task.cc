@@ -16,7 +16,8 @@ TieredTask::TieredTask(TransportPtr transport, DType dtype, ReduceOp op)
 
 void TieredTask::use_parts(TierParts parts) {
   parts_ = std::move(parts);
-  legs_ = find_legs(*tiers_, *parts_, rank());
+  down_ = find_legs(*tiers_, *parts_, rank());
+  up_ = &tiers_->sums() == tiers_.get() ? down_ : find_legs(tiers_->sums(), *parts_, rank());
 }
 
 Pipeline TieredTask::pipeline(std::size_t count, std::size_t width, int stages,
@@ -25,8 +26,10 @@ Pipeline TieredTask::pipeline(std::size_t count, std::size_t width, int stages,
   // Segments of several messages at once, which shall each be worth their cost. The number is the
   // same on all ranks.
   std::size_t messages = 1;
-  for (int hop = 0; hop < hops(); ++hop) {
-    messages = std::max(messages, tiers_->children(hop + 1, 0).size());
+  for (const TierPlan* plan : {tiers_.get(), &tiers_->sums()}) {
+    for (int tier = 1; tier <= plan->hops(); ++tier) {
+      messages = std::max(messages, plan->children(tier, 0).size());
+    }
   }
   length = segment_length(count, width, messages * kWorthwhileBytes,
                           transport().segment_bytes() / result.window());
@@ -37,7 +40,7 @@ Pipeline TieredTask::pipeline(std::size_t count, std::size_t width, int stages,
 
 void TieredTask::send_up(std::size_t segment, int hop) {
   Slot& slot = slots_[segment];
-  const Hop& own = hop_of(hop);
+  const Hop& own = hop_up(hop);
   Buffer out;
   if (hop > 0) out = reduce_into_legs(segment, hop);
   std::size_t bytes = 0;
@@ -72,9 +75,9 @@ void TieredTask::send_up(std::size_t segment, int hop) {
 }
 
 void TieredTask::finish_up(std::size_t segment) {
-  const Subtree root = tiers_->subtrees(hops(), 0).front();
-  for_each_kept(segment, hops() - 1, [&](std::size_t at, std::span<const SubtreeValue> values) {
-    const int part = legs_.back().kept[at];
+  const Subtree root = tiers_->sums().subtrees(hops_up(), 0).front();
+  for_each_kept(segment, hops_up() - 1, [&](std::size_t at, std::span<const SubtreeValue> values) {
+    const int part = up_.back().kept[at];
     const std::size_t count = range(part, segment).size();
     if (count > 0) sum_.evaluate(root, values, result(part, segment), dtype_, count);
   });
@@ -84,7 +87,7 @@ void TieredTask::finish_up(std::size_t segment) {
 void TieredTask::send_down(std::size_t segment, int hop) {
   unpack(segment);
   Slot& slot = slots_[segment];
-  const Hop& own = hop_of(hop);
+  const Hop& own = hop_down(hop);
   for (const Leg& leg : own.above) {
     in_messages(segment, leg.parts, [&](std::span<const int> run, bool packed) {
       const std::size_t bytes = elements(run, segment) * element();
@@ -116,7 +119,7 @@ std::size_t TieredTask::bytes_up(int part, std::size_t segment, int hop, int blo
   const std::size_t count = range(part, segment).size();
   if (hop == 0) return count * element();
   std::size_t bytes = 0;
-  for (const Subtree& subtree : tiers_->subtrees(hop, block)) {
+  for (const Subtree& subtree : tiers_->sums().subtrees(hop, block)) {
     bytes += bytes_of_value(subtree, count);
   }
   return bytes;
@@ -197,8 +200,9 @@ void TieredTask::unpack(std::size_t segment) {
 // have given for it, in the order of T(size).
 void TieredTask::for_each_kept(std::size_t segment, int hop, const VisitPart& visit) {
   const Slot& slot = slots_[segment];
-  const Hop& own = hop_of(hop);
-  const std::vector<int>& blocks = tiers_->children(hop + 1, tiers_->block(hop + 1, rank()));
+  const Hop& own = hop_up(hop);
+  const TierPlan& plan = tiers_->sums();
+  const std::vector<int>& blocks = plan.children(hop + 1, plan.block(hop + 1, rank()));
   std::vector<const std::byte*> next;  // by leg
   const std::byte* in = slot.in.get();
   for (const Leg& leg : own.below) {
@@ -208,7 +212,7 @@ void TieredTask::for_each_kept(std::size_t segment, int hop, const VisitPart& vi
   const std::byte* kept = slot.kept;
   std::vector<SubtreeValue> values;
   for (const int block : blocks) {
-    for (const Subtree& subtree : tiers_->subtrees(hop, block)) {
+    for (const Subtree& subtree : plan.subtrees(hop, block)) {
       values.push_back({subtree, nullptr, type_of(subtree)});
     }
   }
@@ -219,7 +223,7 @@ void TieredTask::for_each_kept(std::size_t segment, int hop, const VisitPart& vi
   };
   std::vector<Origin> origins;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    for (const Subtree& subtree : tiers_->subtrees(hop, blocks[i])) {
+    for (const Subtree& subtree : plan.subtrees(hop, blocks[i])) {
       const auto place = std::ranges::find(values, subtree, &SubtreeValue::subtree);
       origins.push_back({static_cast<std::size_t>(place - values.begin()), i});
     }
@@ -243,9 +247,9 @@ void TieredTask::for_each_kept(std::size_t segment, int hop, const VisitPart& vi
 
 // Reduces what the last hop has brought, in the order in which the legs of this hop need it.
 Buffer TieredTask::reduce_into_legs(std::size_t segment, int hop) {
-  const Hop& own = hop_of(hop);
-  const int block = tiers_->block(hop, rank());
-  const std::vector<int>& held = hop_of(hop - 1).kept;
+  const Hop& own = hop_up(hop);
+  const int block = tiers_->sums().block(hop, rank());
+  const std::vector<int>& held = hop_up(hop - 1).kept;
   std::size_t bytes = 0;
   for (const int part : held) bytes += bytes_up(part, segment, hop, block);
   if (bytes == 0) return {};
@@ -263,7 +267,7 @@ Buffer TieredTask::reduce_into_legs(std::size_t segment, int hop) {
     const std::size_t count = range(held[at], segment).size();
     if (count == 0) return;
     std::size_t first = 0;
-    for (const Subtree& subtree : tiers_->subtrees(hop, block)) {
+    for (const Subtree& subtree : tiers_->sums().subtrees(hop, block)) {
       const std::size_t last = end_of(subtree, values, first);
       sum_.evaluate(subtree, values.subspan(first, last - first), target, type_of(subtree), count);
       first = last;

@@ -25,8 +25,10 @@ class TieredTask : public SegmentedTask {
  protected:
   TieredTask(TransportPtr transport, DType dtype, ReduceOp op);
 
-  int hops() const { return tiers_->hops(); }
   const TierPlan& tiers() const { return *tiers_; }
+  // Hops of a reduction, and of a gather.
+  int hops_up() const { return tiers_->sums().hops(); }
+  int hops_down() const { return tiers_->hops(); }
   std::size_t element() const { return size_of(dtype_); }
   std::size_t partial_width() const { return size_of(partial_type_); }
 
@@ -45,11 +47,12 @@ class TieredTask : public SegmentedTask {
   void use_parts(TierParts parts);
   Pipeline pipeline(std::size_t count, std::size_t width, int stages, std::size_t& length);
 
-  // Stage 0 to hops() - 1 of a reduction: brings partial results to the next tier.
+  // Stage 0 to hops_up() - 1 of a reduction: brings partial results to the next tier.
   void send_up(std::size_t segment, int hop);
   // The stage after the last hop: the owner completes its parts.
   void finish_up(std::size_t segment);
-  // Brings the parts that this rank represents in the tier above the hop to the blocks below.
+  // The stages of a gather, from the highest hop on: brings the parts that this rank represents in
+  // the tier above the hop to the blocks below.
   void send_down(std::size_t segment, int hop);
   void finish_down(std::size_t segment);
 
@@ -69,7 +72,8 @@ class TieredTask : public SegmentedTask {
   using VisitMessage = std::function<void(std::span<const int> parts, bool packed)>;
   using VisitPart = std::function<void(std::size_t kept, std::span<const SubtreeValue> values)>;
 
-  const Hop& hop_of(int hop) const { return legs_[static_cast<std::size_t>(hop)]; }
+  const Hop& hop_up(int hop) const { return up_[static_cast<std::size_t>(hop)]; }
+  const Hop& hop_down(int hop) const { return down_[static_cast<std::size_t>(hop)]; }
   DType type_of(const Subtree& subtree) const {
     return subtree.is_single(tiers_->tree()) ? dtype_ : partial_type_;
   }
@@ -89,8 +93,8 @@ class TieredTask : public SegmentedTask {
   std::shared_ptr<const TierPlan> tiers_;
   SubtreeSum sum_;
   TierParts parts_;
-  std::vector<Hop> legs_;
-  std::vector<Slot> slots_;  // by segment
+  std::vector<Hop> up_, down_;  // the same where all blocks add something up
+  std::vector<Slot> slots_;     // by segment
 };
 
 }  // namespace trireme
