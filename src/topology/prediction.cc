@@ -148,7 +148,7 @@ void Predictor::load_chain(Shape& shape) {
 
 // Every rank with its likes in the other blocks.
 void Predictor::load_tier(Shape& shape, int hop) {
-  const std::vector<int> sizes = tier_sizes(ranks(), blocks_.get());
+  const std::vector<int>& sizes = tiers_->sizes;
   int inside = 1;  // ranks of a block
   for (int i = 0; i < hop; ++i) inside *= sizes[static_cast<std::size_t>(i)];
   const int blocks = sizes[static_cast<std::size_t>(hop)];
@@ -287,8 +287,8 @@ double Predictor::own_seconds(const CommunicationRound& round, const Shape& shap
 
 std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
                                                  std::size_t bytes) {
-  const auto form =
-      closed_form_of(collective, algorithm, ranks(), static_cast<double>(bytes), blocks_.get());
+  const auto form = closed_form_of(collective, algorithm, ranks(), static_cast<double>(bytes),
+                                   *tiers_, *sum_tiers_);
   if (!form) return {};
   const double segments = form->segments;
   double segment = 0.0;  // one segment alone
@@ -327,7 +327,7 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
 
 bool Predictor::is_coarse(Collective collective, Algorithm algorithm) const {
   return algorithm == Algorithm::kTiered && collective != Collective::kBroadcast &&
-         collective != Collective::kAllToAll && tier_sizes(ranks(), blocks_.get()).empty();
+         collective != Collective::kAllToAll && tiers_->sizes.empty();
 }
 
 Prediction Predictor::simulate(Collective collective, Algorithm algorithm, std::size_t bytes) {
@@ -360,7 +360,8 @@ Prediction Predictor::described(double seconds, const std::vector<double>& busy)
 }
 
 double Predictor::messages(Collective collective, Algorithm algorithm) const {
-  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), blocks_.get());
+  const auto form =
+      closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_, *sum_tiers_);
   const double p = ranks();
   if (!form) return p * p;
   double messages = 0.0;

@@ -288,8 +288,7 @@ ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
 }
 
 std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
-                                      const RankBlocks* blocks) {
-  const TierBlocks tiers(ranks, blocks), tiers_up = tiers_of_sums(ranks, blocks);
+                                      const TierBlocks& tiers, const TierBlocks& tiers_up) {
   std::size_t most = 1;  // as the tasks cut segments
   for (const TierBlocks* one : {&tiers, &tiers_up}) {
     for (int tier = 1; tier <= one->hops(); ++tier) {
@@ -297,14 +296,13 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
     }
   }
   ClosedForm form{.segments = segments_of(bytes, most * static_cast<double>(kWorthwhileBytes))};
-  const std::vector<int> sizes = tier_sizes(ranks, blocks);
   Rounds up, down;
-  if (sizes.empty()) {
+  if (tiers.sizes.empty()) {
     up = tiered_rounds(Pattern::kGiveUp, tiers_up.hops(), bytes);
     down = tiered_rounds(Pattern::kGiveDown, tiers.hops(), bytes);
   } else {
-    up = tiered(sizes, bytes, true);
-    down = tiered(sizes, bytes, false);
+    up = tiered(tiers.sizes, bytes, true);
+    down = tiered(tiers.sizes, bytes, false);
     std::ranges::reverse(down);
   }
   switch (collective) {
@@ -330,29 +328,13 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
 
 }  // namespace
 
-std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks) {
-  std::vector<int> sizes;
-  int inside = 1;  // ranks of a block
-  for (int tier = 0; blocks != nullptr && tier < blocks->tiers(); ++tier) {
-    const int count = blocks->blocks(tier);
-    if (count == 1 || count * inside == ranks) continue;
-    const int size = ranks / count;
-    const bool is_power = std::has_single_bit(static_cast<unsigned>(size));
-    if (count * size != ranks || !is_power) return {};
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (blocks->block(tier, rank) != rank / size) return {};
-    }
-    sizes.push_back(size / inside);
-    inside = size;
-  }
-  sizes.push_back(ranks / inside);
-  return sizes;
-}
-
 std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
-                                         double bytes, const RankBlocks* blocks) {
+                                         double bytes, const TierBlocks& tiers,
+                                         const TierBlocks& tiers_up) {
   if (ranks == 1) return ClosedForm{};
-  if (algorithm == Algorithm::kTiered) return tiered_form(collective, ranks, bytes, blocks);
+  if (algorithm == Algorithm::kTiered) {
+    return tiered_form(collective, ranks, bytes, tiers, tiers_up);
+  }
   auto rounds = rounds_of(collective, algorithm, ranks, bytes);
   if (!rounds) return {};
   ClosedForm form{.rounds = std::move(*rounds)};

@@ -1,11 +1,35 @@
 #include "tier_blocks.h"
 
+#include <bit>
 #include <cstddef>
 #include <utility>
 
 #include "trireme/comm/sum_blocks.h"
 
 namespace trireme {
+namespace {
+
+// What TierBlocks::sizes says.
+std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks) {
+  std::vector<int> sizes;
+  int inside = 1;  // ranks of a block
+  for (int tier = 0; blocks != nullptr && tier < blocks->tiers(); ++tier) {
+    const int count = blocks->blocks(tier);
+    if (count == 1 || count * inside == ranks) continue;
+    const int size = ranks / count;
+    const bool is_power = std::has_single_bit(static_cast<unsigned>(size));
+    if (count * size != ranks || !is_power) return {};
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (blocks->block(tier, rank) != rank / size) return {};
+    }
+    sizes.push_back(size / inside);
+    inside = size;
+  }
+  sizes.push_back(ranks / inside);
+  return sizes;
+}
+
+}  // namespace
 
 TierBlocks::TierBlocks(int ranks, const RankBlocks* blocks) {
   std::vector<int> below(static_cast<std::size_t>(ranks));  // block of each rank, a tier below
@@ -39,6 +63,7 @@ TierBlocks::TierBlocks(int ranks, const RankBlocks* blocks) {
     add(count, [&](int rank) { return blocks->block(tier, rank); });
   }
   add(1, [](int) { return 0; });
+  sizes = tier_sizes(ranks, blocks);
 }
 
 TierBlocks tiers_of_sums(int ranks, const RankBlocks* blocks) {

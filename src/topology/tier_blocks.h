@@ -25,6 +25,11 @@ struct TierBlocks {
   int hops() const { return static_cast<int>(tiers.size()) - 1; }
 
   std::vector<std::vector<Block>> tiers;
+  // The blocks of each hop of the tiered algorithm in one block above it, from single ranks on;
+  // empty if blocks of a tier differ, or are not of as many neighbouring ranks as a power of two.
+  // With others the form of the tiered algorithm is coarser: it deals all parts evenly to the ranks
+  // of a block.
+  std::vector<int> sizes;
 };
 
 // Those along which a reduction goes up (sum_blocks.h).

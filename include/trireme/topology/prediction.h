@@ -60,15 +60,11 @@ struct ClosedForm {
 };
 
 // Returns the closed form of an algorithm on `bytes` in all (AlgorithmTable), or nothing if it has
-// none here. Partial results of bf16 and fp16 do not count. `blocks` may be nullptr.
+// none here. Partial results of bf16 and fp16 do not count. `tiers_up` are those of a reduction's
+// way up.
 std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
-                                         double bytes, const RankBlocks* blocks);
-
-// The blocks of each hop of the tiered algorithm in one block above it, from single ranks on; empty
-// if blocks of a tier differ, or are not of as many neighbouring ranks as a power of two. With
-// others the form of the tiered algorithm is coarser: it deals all parts evenly to the ranks of a
-// block.
-std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks);
+                                         double bytes, const TierBlocks& tiers,
+                                         const TierBlocks& tiers_up);
 
 struct Prediction {
   double seconds = 0.0;
@@ -97,7 +93,7 @@ class Predictor {
   // nothing for an algorithm without a closed form.
   std::optional<Prediction> closed_form(Collective collective, Algorithm algorithm,
                                         std::size_t bytes);
-  // Whether that is the coarse form of a tiered reduction or gather (tier_sizes).
+  // Whether that is the coarse form of a tiered reduction or gather (TierBlocks::sizes).
   bool is_coarse(Collective collective, Algorithm algorithm) const;
   // Runs the tasks of production in a simulated world. `bytes` is rounded up to whole elements of
   // fp32 for every rank.
