@@ -47,13 +47,6 @@ class LostNodes(LostTest):
         self.cancel(job)
         self.expect_curve("rank", 3, self.events("rank", "restart")[-1]["step"] - 1)
 
-    def bring_back(self):
-        """What an administrator does about nodes that Slurm has drained because tasks did not end in time."""
-        for line in self.cluster.call("sinfo", "-h", "-N", "-p", "batch", "-t", "drain", "-o", "%N %E").splitlines():
-            node, reason = line.split(" ", 1)
-            if reason.startswith("Kill task failed"):
-                self.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
     def test_a_node_out_of_reach_and_the_loss_of_the_batch_host(self):
         # At once, for both take as long as Slurm needs to give up a node.
         link = self.submit("link", 3)
@@ -73,7 +66,8 @@ class LostNodes(LostTest):
         self.assertEqual(self.lost_nodes("link")[0], lost)
         self.wait("the requeue", host, lambda: self.cluster.job(host)["Restarts"] == "1", 120)
         # On a busy machine Slurm may drain another node of the job, too, whose tasks took long to end.
-        self.wait("restart 1 of host", host, lambda: self.bring_back() or self.events("host", "restart"), 240)
+        self.wait("restart 1 of host", host,
+                  lambda: self.cluster.resume_nodes("Kill task failed") or self.events("host", "restart"), 240)
         self.wait_for_restart("host", host, 1)
         self.assertNotIn(first, self.cluster.call("scontrol", "show", "hostnames",
                                                   self.cluster.job(host)["NodeList"]).split())

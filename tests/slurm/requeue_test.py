@@ -91,22 +91,18 @@ class Requeue(unittest.TestCase):
     def drain(self, node):
         self.cluster.call("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
 
-    def resume_all(self):
-        for node in self.cluster.call("sinfo", "-h", "-N", "-p", "batch", "-t", "drain", "-o", "%N").split():
-            self.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
     def test_requeue_to_other_nodes(self):
         # From one leaf switch to two and back. The first node goes: rank 0 moves too, and with it who holds the run
         # folder. A flag is repeated, what it did is not.
-        self.addCleanup(self.resume_all)
+        self.addCleanup(self.cluster.resume_nodes)
         self.drain("n4")
         job = self.submit("elsewhere", "-N3", "--exclude=n5", resume="never", more=("--comm.tune", "true"))
         self.wait_for_steps("elsewhere", job, 60)
-        self.resume_all()
+        self.cluster.resume_nodes()
         self.drain("n1")
         self.cluster.call("scontrol", "requeue", job)
         self.wait_for_steps("elsewhere", job, 150)
-        self.resume_all()
+        self.cluster.resume_nodes()
         self.drain("n4")
         self.cluster.call("scontrol", "requeue", job)
         self.cluster.wait_for_state(job, "COMPLETED")

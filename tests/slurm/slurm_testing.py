@@ -105,6 +105,13 @@ class Cluster:
         words = self.call("scontrol", "--oneliner", "show", "job", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def resume_nodes(self, reason=""):
+        """Brings back the nodes that are drained for a reason that begins so, as an administrator would."""
+        for line in self.call("sinfo", "-h", "-N", "-p", "batch", "-t", "drain", "-o", "%N %E").splitlines():
+            node, why = line.split(" ", 1)
+            if why.startswith(reason):
+                self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
     def wait_for(self, what, condition, seconds=90, show=lambda: ""):
         """Until `condition()` is true; its value."""
         end = time.monotonic() + seconds
