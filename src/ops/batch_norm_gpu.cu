@@ -179,10 +179,6 @@ const Tensor& if_defined(const Tensor& x, const Tensor& other) {
   return x.defined() ? x : other;
 }
 
-dim3 grid_of_parts(const Extents& extents, std::int64_t count) {
-  return dim3(extent(blocks_for(extents.columns, kMostLanes * kChunk)), extent(count));
-}
-
 void store_parts(Context& ctx, const float* parts, std::int64_t count, std::int64_t columns,
                  float factor, float* target) {
   launch(store_parts_kernel, dim3(extent(blocks_for(columns, 32))), dim3(32, kRowsAtOnce), 0,
@@ -200,7 +196,7 @@ void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   const float inverse = 1.0f / static_cast<float>(extents.rows);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    const dim3 grid = grid_of_parts(extents, count);
+    const dim3 grid = part_grid(extents.columns, count);
     launch(moments_kernel<T>, grid, chunk_block(extents.columns), 0, ctx.stream, View<T>(x),
            static_cast<const float*>(nullptr), sums, per_part, extents);
     store_parts(ctx, sums, count, extents.columns, inverse, mean);
@@ -238,8 +234,8 @@ void batch_norm_backward_sums(Context& ctx, const BatchNorm& norm, const Tensor&
   float *of_parts = device_data<float>(parts), *to = device_data<float>(sums);
   with_type({&dy, &x, &if_defined(y, x)}, [&](auto type) {
     using T = decltype(type);
-    launch(backward_sums_kernel<T>, grid_of_parts(extents, count), chunk_block(extents.columns), 0,
-           ctx.stream, norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), of_parts, per_part,
+    launch(backward_sums_kernel<T>, part_grid(extents.columns, count), chunk_block(extents.columns),
+           0, ctx.stream, norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), of_parts, per_part,
            extents);
   });
   for (int s = 0; s < 2; ++s) {

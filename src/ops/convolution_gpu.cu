@@ -255,10 +255,10 @@ void depthwise_backward_weight(Context& ctx, const ConvolutionShape& shape, cons
   float* sums = device_data<float>(parts);
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);
-    launch(depthwise_weight_kernel<T>,
-           dim3(extent(blocks_for(channels, kMostLanes * kChunk)), extent(count),
-                extent(shape.kernel_height * tap_groups(p))),
-           chunk_block(channels), 0, ctx.stream, p, View<T>(dy), View<T>(x), sums, per_part);
+    dim3 grid = part_grid(channels, count);
+    grid.z = extent(shape.kernel_height * tap_groups(p));
+    launch(depthwise_weight_kernel<T>, grid, chunk_block(channels), 0, ctx.stream, p, View<T>(dy),
+           View<T>(x), sums, per_part);
   });
   launch(add_taps_kernel, dim3(extent(blocks_for(channels, 32)), extent(shape.taps())),
          dim3(32, kRowsAtOnce), 0, ctx.stream, static_cast<const float*>(sums), count, channels,

@@ -309,10 +309,9 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const Tensor parts = parts_of_row_sums(ctx, 1, rows, columns);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    launch(column_sums_kernel<T>,
-           dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(count)),
-           chunk_block(columns), 0, ctx.stream, View<T>(x), rows, columns, per_part,
-           device_data<float>(parts), vectors_fit({&x}, columns));
+    launch(column_sums_kernel<T>, part_grid(columns, count), chunk_block(columns), 0, ctx.stream,
+           View<T>(x), rows, columns, per_part, device_data<float>(parts),
+           vectors_fit({&x}, columns));
   });
   add_parts(ctx.stream, device_data<float>(parts), count, columns, device_data<float>(sums));
 }

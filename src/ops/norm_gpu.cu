@@ -357,10 +357,8 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
   float* sums = device_data<float>(parts);
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);
-    launch(norm_weight_kernel<T, kCenter>,
-           dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(count)),
-           chunk_block(columns), 0, ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part,
-           shape);
+    launch(norm_weight_kernel<T, kCenter>, part_grid(columns, count), chunk_block(columns), 0,
+           ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part, shape);
   });
   add_weight_parts(ctx, sums, count, columns, dweight, dbias);
 }

@@ -55,10 +55,14 @@ __device__ inline float block_max(float value) {
   return value;
 }
 
+// A block for each part of the rows and each kMostLanes chunks of a row (sum_part).
+inline dim3 part_grid(std::int64_t columns, std::int64_t parts) {
+  return dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(parts));
+}
 // Sums kSums values for each column over this block's part of the rows. term(row, column, values)
 // sets the values of one chunk. The first `used` of the sums are written to parts (used, parts,
-// columns). Launched with chunk_block; its rows of threads add up every so many rows, then these
-// sums are added in order.
+// columns). Launched with part_grid and chunk_block; its rows of threads add up every so many rows,
+// then these sums are added in order.
 template <int kSums, class Term>
 __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::int64_t per_part,
                                 float* parts, const Term& term, int used = kSums) {
