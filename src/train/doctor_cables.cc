@@ -18,6 +18,7 @@
 namespace trireme {
 namespace {
 
+using doctor::kReached;
 using doctor::kSlowShare;
 
 constexpr std::size_t kMostCables = 8;  // between switches; the others are counted
@@ -125,24 +126,23 @@ std::vector<Finding> compare_neighbours(const Fabric& fabric, const std::vector<
   return findings;
 }
 
-// Bytes per second of the cables that lead up from the switches of `level` above each of these
-// hosts, which are below one of them; nothing if a rate is not known.
-std::optional<double> rate_upwards(const Fabric& fabric, int level, const std::set<int>& hosts) {
-  const std::vector<int> blocks = blocks_of(fabric, level);
-  const auto block = [&](int vertex) { return blocks[static_cast<std::size_t>(vertex)]; };
+// Bytes per second of the cables that lead up from the switches of `level`, by the number in
+// `blocks` of the hosts below them, where the rates of all of them are known.
+std::map<int, double> rates_upwards(const Fabric& fabric, int level,
+                                    const std::vector<int>& blocks) {
   const auto level_of = [&](int vertex) {
     return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
   };
-  const int mine = block(*hosts.begin());
-  double rate = 0.0;
+  std::map<int, double> rates;
+  std::set<int> unknown;
   for (const Way& way : ways_of(fabric)) {
-    if (level_of(way.low) != level || level_of(way.high) <= level || block(way.low) != mine) {
-      continue;
-    }
-    if (way.cable->bytes_per_second <= 0.0) return std::nullopt;
-    rate += way.cable->bytes_per_second;
+    if (level_of(way.low) != level || level_of(way.high) <= level) continue;
+    const int block = blocks[static_cast<std::size_t>(way.low)];
+    rates[block] += way.cable->bytes_per_second;
+    if (way.cable->bytes_per_second <= 0.0) unknown.insert(block);
   }
-  return rate > 0.0 ? std::optional(rate) : std::nullopt;
+  for (const int block : unknown) rates.erase(block);
+  return rates;
 }
 
 // What the nodes of a block should reach upwards.
@@ -156,13 +156,16 @@ struct Upwards {
 
 std::vector<Finding> compare_uplinks(const Probe& probe, const RankBlocks& blocks,
                                      const std::vector<std::string>& hosts, const Fabric& fabric) {
-  constexpr double kReached = 0.5;  // as of a node's port
   std::vector<Finding> findings;
   const auto& distances = probe.rates.distances;
   for (int tier = 1; tier < blocks.tiers(); ++tier) {
     const auto distance = static_cast<std::size_t>(tier) + 1;
     if (distance >= distances.size() || distances[distance].block <= 0.0) continue;
-    const double reached = distances[distance].block, of_node = distances[distance].host;
+    const double reached = distances[distance].block;
+    // The most that a node has sent to any other: what it sent through a slow cable would make that
+    // cable look good.
+    double of_node = 0.0;
+    for (std::size_t i = 1; i <= distance; ++i) of_node = std::max(of_node, distances[i].host);
     std::map<int, std::set<int>> members;  // the hosts of each block, vertices
     bool all_known = true;
     for (int rank = 0; rank < blocks.ranks() && all_known; ++rank) {
@@ -170,11 +173,15 @@ std::vector<Finding> compare_uplinks(const Probe& probe, const RankBlocks& block
       all_known = vertex.has_value();
       if (all_known) members[blocks.block(tier, rank)].insert(*vertex);
     }
+    const std::vector<int> below = blocks_of(fabric, tier);
+    const std::map<int, double> rates = rates_upwards(fabric, tier, below);
     std::vector<Upwards> all;
     for (const auto& [block, nodes] : members) {
-      const auto cables = rate_upwards(fabric, tier, nodes);
-      all_known = all_known && cables.has_value();
-      if (all_known) all.push_back({*cables, of_node * static_cast<double>(nodes.size())});
+      const auto cables = rates.find(below[static_cast<std::size_t>(*nodes.begin())]);
+      all_known = all_known && cables != rates.end();
+      if (all_known) {
+        all.push_back({cables->second, of_node * static_cast<double>(nodes.size())});
+      }
     }
     if (!all_known || all.empty()) continue;
     // What was measured is a rate between two blocks, which the smaller one bounds.

@@ -9,9 +9,7 @@
 namespace trireme {
 namespace {
 
-// A message that has a node's fastest port to itself reaches more than this share of its rate.
-constexpr double kReached = 0.5;
-
+using doctor::kReached;
 using doctor::kSlowShare;
 using doctor::name_of_port;
 using doctor::state_of;

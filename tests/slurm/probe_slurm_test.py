@@ -56,7 +56,7 @@ class Probe(unittest.TestCase):
                       if line.startswith("ClusterName="))
         within = [] if node is None else ["nsenter", f"--net=/run/netns/{prefix}n{node}"]
         subprocess.run([*within, "tc", "qdisc", "change", "dev", link if node else prefix + link, "root", "tbf", "rate",
-                        f"{mbit}mbit", "burst", "512k", "latency", "100ms"], check=True)
+                        f"{mbit}mbit", "burst", "512k", "limit", "8m"], check=True)
 
     def test_rates_are_those_of_the_links(self):
         def good(found):
@@ -109,9 +109,9 @@ class Probe(unittest.TestCase):
         self.cluster.call(self.program, "topo", "explain", "all_reduce", "256K", "--network", files[0], "--json", files[1])
         return json.loads(files[1].read_text(encoding="utf-8"))
 
-    def assert_doctor_says(self, *lines):
+    def assert_doctor_says(self, *lines, options=()):
         for _ in range(ATTEMPTS):
-            text = self.cluster.call("srun", "--mpi=pmi2", "-N4", "-n4", self.program, "doctor", timeout=90,
+            text = self.cluster.call("srun", "--mpi=pmi2", "-N4", "-n4", self.program, "doctor", *options, timeout=90,
                                      environment={"UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"})
             if all(re.search(line, text) for line in lines):
                 break
@@ -146,6 +146,26 @@ class Probe(unittest.TestCase):
         self.assertTrue(near(data["slow"][0]["rate"], UPLINK / 2), text)
         self.assert_doctor_says(r"(?m)^warning +network +leaf of n\[3-4\] to leaf of n\[1-2\] at [0-9.]+ GB/s; usual is "
                                 r"[0-9.]+ GB/s; see to the cables on the way$")
+
+    def test_cables_that_reach_little_are_named(self):
+        # A description by which each cable has 2 Gbit/s: the nodes cannot fill it, but they could send more than goes up.
+        dump = self.cluster.scratch / "fabric.txt"
+        text = ""
+        for number, name in ((1, "leaf1"), (2, "leaf2"), (3, "spine")):
+            text += f'Switch\t8 "S-{number:016x}"\t# "{name}"\n'
+            if number < 3:
+                text += f'[8]\t"S-{3:016x}"[{number}]\t# "spine" lid 3 1xSDR\n'
+        for node in range(1, 5):
+            text += (f'Ca\t1 "H-{16 * node:016x}"\t# "n{node} mlx5_0"\n'
+                     f'[1](b{node}) \t"S-{(node + 1) // 2:016x}"[{node}]\t# lid 1 lmc 0 "leaf" lid 2 1xSDR\n')
+        dump.write_text(text, encoding="utf-8")
+        line = (r"(?m)^{} +uplinks +the nodes below a leaf switch reach {}[0-9]* Gbit/s together; its cables upwards have 2 "
+                r"Gbit/s, and the nodes could send 0\.[23][0-9]* Gbit/s")
+        self.assert_doctor_says(line.format("warning", r"0\.0[67]"), options=("--dump", dump))
+        for link in ("u1", "u2", "d1", "d2"):
+            self.shape(link, 8 * UPLINK)
+            self.addCleanup(self.shape, link, UPLINK)
+        self.assert_doctor_says(line.format("ok", r"0\.[23]"), options=("--dump", dump))
 
 
 if __name__ == "__main__":
