@@ -13,7 +13,8 @@ measures with ranks in each order of nodes that differs in who is below one leaf
 Each cell (operation, size, nodes, taper, order) is a line of FILE, by default collectives.jsonl, as soon as it is
 measured. The same command goes on where it was ended (cells that failed or took too long are not tried again). Sizes
 that tell most come first; a cell begins only if there is time for it. Who takes more than 1.3 times the fastest one's
-time is not repeated; 64 MiB is measured only of those that took at most 1.5 times that at 16 MiB, where that is known.
+time is not repeated. 64 MiB at 400mbit, and at other rates what takes as long, is measured only of those that took at
+most 1.5 times that at a quarter of it, where that is known.
 
 The bound is the largest of the times that some set of ranks needs for what must leave or enter it. n is the bytes of a
 rank's larger buffer, p the ranks, h a node's rate, s the ranks of a leaf, u its uplink's rate; tbf counts whole
@@ -22,7 +23,8 @@ Ethernet frames, of which 1448 in 1514 bytes are data.
   reduce_scatter    (p-1)/p n/h     max(s, p-s)/p n/u
   all_gather        (p-1)/p n/h     max(s, p-s)/p n/u
   all_to_all        (p-1)/p n/h     s (p-s)/p n/u
-For messages below 1 MiB there is no bound here: the links let bursts of 96 KiB pass after a pause.
+For messages below 1 MiB there is no bound at 400mbit: the links let bursts of 96 KiB pass after a pause. At lower rates
+bursts are as much smaller, down to 3 KiB, and so are the messages that can be measured.
 
 Columns: table is what the communicator's table chooses, with the algorithm; best is the fastest single algorithm of ours
 that adds in the same order; any is the table of comm.order any; MPI is the faster of its blocking calls and its
@@ -48,8 +50,7 @@ OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 PLACEMENTS = {3: ("1 2 3", "1 3 2", "3 1 2"), 4: ("1 2 3 4", "1 3 2 4", "1 3 4 2")}
 LEAVES = {3: (2, 1), 4: (2, 2)}
 PAYLOAD = 1448 / 1514
-BURST = "96k"
-MEASURABLE = 1 << 20  # less what rounding to whole parts takes off
+USUAL_RATE = 400e6  # bits per second; sizes below are for it, and at other rates those that take as long
 OURS = "table,any,direct,pairwise,stepwise,bruck,doubling,halving,binomial,tiered,ring"
 LIBRARY = "table,library,library-ring,library-tree,library-doubling,library-halving"
 OURS_IN_ANY_ORDER = ("ring", "any")
@@ -57,6 +58,7 @@ OURS_IN_ANY_ORDER = ("ring", "any")
 ROUNDS = ((("1K", "32K", "1M"), OURS), (("16M",), OURS), (("4M", "256K", "4K"), OURS), (("64M",), OURS),
           (("32K", "1M", "16M"), LIBRARY), (("128K", "8K", "512K", "2M"), OURS), (("2K", "16K", "64K", "8M", "32M"), OURS))
 ALONE = 16 << 20  # from here on each operation is started alone
+LARGEST = 64 << 20  # from here on only of carriers that were near the fastest one at a quarter of the size
 DROP = 1.3
 SENDER = """
 import socket, sys, threading, time
@@ -78,6 +80,16 @@ connection.close(); thread.join()
 def bits(rate):
     """Bits per second of "200mbit"."""
     return int(re.match(r"\d+", rate)[0]) * {"k": 1e3, "m": 1e6, "g": 1e9}[rate[-4]]
+
+
+def burst_of(host):
+    """KiB that the links let pass at once after a pause, for nodes with this rate, bits per second."""
+    return round(min(max(96 * host / USUAL_RATE, 3), 96))
+
+
+def is_measurable(size, host):
+    """Whether so many bytes, less what rounding to whole parts takes off, are well above the bursts."""
+    return size > 0.99 * (burst_of(host) << 10) * 32 / 3
 
 
 def bound(operation, size, nodes, host, uplink):
@@ -112,7 +124,7 @@ class Network:
         self.folder = pathlib.Path(self.scratch.name) / "cluster"
         rate = f"{self.host / 1e3:.0f}kbit"
         subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", "4", "--leaves", "2",
-                        "--host-rate", rate, "--uplink-rate", rate, "--burst", BURST,
+                        "--host-rate", rate, "--uplink-rate", rate, "--burst", f"{burst_of(self.host)}k",
                         *(("--quota", str(self.quota)) if self.quota else ())], check=True, stdout=subprocess.DEVNULL)
         return self
 
@@ -140,10 +152,9 @@ class Network:
     def prefix(self):
         return self.setting(r"ClusterName=(\w+)")
 
-    @staticmethod
-    def shape(within, link, rate):
-        subprocess.run([*within, "tc", "qdisc", "change", "dev", link, "root", "tbf", "rate", f"{rate / 1e3:.0f}kbit", "burst", BURST,
-                        "latency", "100ms"], check=True)
+    def shape(self, within, link, rate):
+        subprocess.run([*within, "tc", "qdisc", "change", "dev", link, "root", "tbf", "rate", f"{rate / 1e3:.0f}kbit", "burst",
+                        f"{burst_of(self.host)}k", "limit", "8m"], check=True)
 
     def environment(self):
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
@@ -195,9 +206,15 @@ def bytes_of(size):
     return int(re.match(r"\d+", size)[0]) << {"K": 10, "M": 20}[size[-1]]
 
 
-def fewest_of(size):
-    """Repeats of each carrier that is among the fastest."""
-    return 3 if bytes_of(size) < ALONE else 2 if bytes_of(size) < 64 << 20 else 1
+def fewest_of(usual):
+    """Repeats of each carrier that is among the fastest, for so many bytes at the usual rate."""
+    return 3 if usual < ALONE else 2 if usual < LARGEST else 1
+
+
+def quarter_of(size):
+    """"16M" of "64M"."""
+    kib = bytes_of(size) >> 12
+    return f"{kib >> 10}M" if kib % 1024 == 0 else f"{kib}K"
 
 
 class Results:
@@ -249,16 +266,20 @@ class Runner:
     def bound_of(self, nodes, size, operation):
         return bound(operation, bytes_of(size), nodes, self.network.host, self.network.uplink)
 
+    def usual(self, size):
+        """Bytes that take as long at the usual rate."""
+        return bytes_of(size) * USUAL_RATE / bits(self.options.rate)
+
     def missing(self, nodes, taper, order, size, number):
         return [operation for operation in self.options.only.split(",")
                 if not self.results.has((nodes, taper, self.options.rate, order, operation, size, number))]
 
     def carriers(self, nodes, taper, order, size, operation, carriers):
         """Without those that were far behind at a quarter of the size."""
-        if size != "64M":
+        if self.usual(size) < LARGEST:
             return carriers
         for cell in self.results.cells():
-            if self.results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, "16M"):
+            if self.results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, quarter_of(size)):
                 best = cell["times"][best_of(cell)]["seconds"]
                 near = [name for name in carriers.split(",") if name in ("table", "any") or
                         name in cell["times"] and cell["times"][name]["seconds"] <= 1.5 * best]
@@ -267,9 +288,9 @@ class Runner:
 
     def measure(self, nodes, taper, order, size, operations, number, carriers):
         """One start of the program, if there is time for it."""
-        large = bytes_of(size) >= MEASURABLE
+        large = is_measurable(bytes_of(size), self.network.host)
         count = len(carriers.split(",")) + 2
-        least = 3 + len(operations) * self.options.seconds * (0.5 if bytes_of(size) < MEASURABLE else 1)
+        least = 3 + len(operations) * self.options.seconds * (1 if large else 0.5)
         least += sum(self.bound_of(nodes, size, operation) for operation in operations) * count * 2
         left = self.end - time.monotonic()
         if left < least:
@@ -281,7 +302,7 @@ class Runner:
         try:
             self.network.start(order, "bench", "comm", "--only", ",".join(operations), "--from", size, "--to", size, "--warmup",
                                0 if large else 2, "--repeats", 100, "--seconds", self.options.seconds, "--fewest",
-                               fewest_of(size), "--drop", DROP, "--algorithm", carriers, "--peer",
+                               fewest_of(self.usual(size)), "--drop", DROP, "--algorithm", carriers, "--peer",
                                "--json", path, "--network", self.rates(nodes, taper), timeout=min(self.options.cell, left + 30))
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             for operation in operations:
@@ -297,7 +318,7 @@ class Runner:
                 sys.exit(f"{head}: wrong results")
             least = bound(operation, actual, nodes, self.network.host, self.network.uplink)
             self.results.add({**head, "operation": operation, "bytes": actual, "times": times,
-                              "bound": least if actual > 0.99 * MEASURABLE else None})
+                              "bound": least if is_measurable(actual, self.network.host) else None})
         print(f"{time.monotonic() - begin:6.1f} s  {nodes} nodes {taper}:1  {order}  {size} {','.join(operations)}", flush=True)
 
     def rates(self, nodes, taper):
@@ -323,7 +344,7 @@ class Runner:
 
     def cells(self, nodes, taper, order, size, number, carriers):
         operations = self.missing(nodes, taper, order, size, number)
-        groups = [[operation] for operation in operations] if bytes_of(size) >= ALONE else [operations]
+        groups = [[operation] for operation in operations] if self.usual(size) >= ALONE else [operations]
         for group in groups:
             if group:
                 self.measure(nodes, taper, order, size, group, number,
@@ -415,8 +436,8 @@ def summary(cells):
         if (times := [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("library")])], 1.05)
     text += "\n| error of predictions | mean, absolute | mean | worst | number | where |\n|---|---|---|---|---|---|\n"
     groups = [(operation, [cell for cell in cells if cell["operation"] == operation]) for operation in OPERATIONS]
-    groups += [("from 1 MiB on", [cell for cell in cells if cell["bound"]]),
-               ("below 1 MiB", [cell for cell in cells if not cell["bound"]]), ("all", cells)]
+    groups += [("well above the bursts", [cell for cell in cells if cell["bound"]]),
+               ("less", [cell for cell in cells if not cell["bound"]]), ("all", cells)]
     for name, of in groups:
         errors = errors_of(of)
         if errors:

@@ -297,7 +297,7 @@ check_means() {
 may_make_network() {
   local said
   said=$(unshare --net sh -c 'ip link add name br0 type bridge &&
-    ip link add name veth0 type veth peer name veth1 && tc qdisc add dev veth0 root tbf rate 1gbit burst 512k latency 100ms' 2>&1) ||
+    ip link add name veth0 type veth peer name veth1 && tc qdisc add dev veth0 root tbf rate 1gbit burst 512k limit 8m' 2>&1) ||
     fail 77 "network mode needs namespaces, bridges and tbf, and may not make them here: ${said//$'\n'/; }"
 }
 
@@ -345,7 +345,7 @@ find_network() {
 
 leaf_of() { echo $((($1 - 1) * leaves / nodes + 1)); }
 
-shape() { tc qdisc add dev "$1" root tbf rate "$2" burst "$burst" latency 100ms; }
+shape() { tc qdisc add dev "$1" root tbf rate "$2" burst "$burst" limit 8m; }
 
 # What a node has under way in one stream fits in the queues of the links, so no packet is lost and streams
 # share a link evenly, as on a network with credits (InfiniBand). By the host's own settings, which may be
@@ -379,7 +379,7 @@ make_network() {
     ip -n "${prefix}n$node" link set lo up
     ip -n "${prefix}n$node" link set eth0 up
     ip -n "${prefix}n$node" address add "$network.$node/24" dev eth0
-    ip netns exec "${prefix}n$node" tc qdisc add dev eth0 root tbf rate "$host_rate" burst "$burst" latency 100ms
+    ip netns exec "${prefix}n$node" tc qdisc add dev eth0 root tbf rate "$host_rate" burst "$burst" limit 8m
   done
 }
 

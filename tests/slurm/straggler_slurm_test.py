@@ -111,7 +111,7 @@ class Link:
     def limit(self, rate):
         path = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
         for end in self.ends:
-            subprocess.run([*end, "root", "tbf", "rate", rate, "burst", "512k", "latency", "100ms"],
+            subprocess.run([*end, "root", "tbf", "rate", rate, "burst", "512k", "limit", "8m"],
                            check=True, env={**os.environ, **path})
 
 
