@@ -60,6 +60,7 @@ ROUNDS = ((("1K", "32K", "1M"), OURS), (("16M",), OURS), (("4M", "256K", "4K"), 
 ALONE = 16 << 20  # from here on each operation is started alone
 LARGEST = 64 << 20  # from here on only of carriers that were near the fastest one at a quarter of the size
 DROP = 1.3
+NEVER = 1e6  # all are repeated alike: small messages scatter, and the fastest of many runs would drop the others too soon
 SENDER = """
 import socket, sys, threading, time
 end = time.monotonic() + float(sys.argv[1])
@@ -290,7 +291,7 @@ class Runner:
         """One start of the program, if there is time for it."""
         large = is_measurable(bytes_of(size), self.network.host)
         count = len(carriers.split(",")) + 2
-        least = 3 + len(operations) * self.options.seconds * (1 if large else 0.5)
+        least = 3 + len(operations) * self.options.seconds * (1 if large else 2)
         least += sum(self.bound_of(nodes, size, operation) for operation in operations) * count * 2
         left = self.end - time.monotonic()
         if left < least:
@@ -301,8 +302,8 @@ class Runner:
         begin = time.monotonic()
         try:
             self.network.start(order, "bench", "comm", "--only", ",".join(operations), "--from", size, "--to", size, "--warmup",
-                               0 if large else 2, "--repeats", 100, "--seconds", self.options.seconds, "--fewest",
-                               fewest_of(self.usual(size)), "--drop", DROP, "--algorithm", carriers, "--peer",
+                               0 if large else 2, "--repeats", 100, "--seconds", self.options.seconds * (1 if large else 4), "--fewest",
+                               fewest_of(self.usual(size)), "--drop", DROP if large else NEVER, "--algorithm", carriers, "--peer",
                                "--json", path, "--network", self.rates(nodes, taper), timeout=min(self.options.cell, left + 30))
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             for operation in operations:

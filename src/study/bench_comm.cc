@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
-constexpr double kLongRun = 0.2;  // seconds, of which what only a first run does is no part
+constexpr double kLongRun = 0.2;  // seconds; a first run that long tells who is far behind
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -222,10 +222,14 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
   std::vector<CommRow> rows;
   // All ranks see the same times, so they agree on the number of repeats.
   std::vector<std::vector<double>> seconds(carriers.size());
+  // Who runs first makes connections and touches memory, so that run counts only where it is the
+  // only one.
+  std::vector<bool> is_first(carriers.size());
   double spent = 0.0;
   for (std::size_t c = 0; c < carriers.size(); ++c) {
     const double run = timed_run(trial, carriers[c]);
-    if (run > kLongRun) seconds[c].push_back(run);
+    is_first[c] = run > kLongRun;
+    if (is_first[c]) seconds[c].push_back(run);
     spent += run;
     rows.push_back({.op = op,
                     .carrier = carriers[c].name,
@@ -234,18 +238,22 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
                     .algorithm = carriers[c].algorithm(op, trial.bytes())});
   }
   const auto enough = [&](std::size_t c) {
-    const auto count = static_cast<int>(seconds[c].size());
-    if (count >= options.repeats || (spent > options.seconds && count >= options.fewest))
-      return true;
-    return count > 0 && std::ranges::min(seconds[c]) > options.drop * fastest_of(seconds);
+    if (seconds[c].empty()) return false;
+    if (std::ranges::min(seconds[c]) > options.drop * fastest_of(seconds)) return true;
+    const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
+    return count >= options.repeats || (spent > options.seconds && count >= options.fewest);
   };
   for (int i = 0; i < options.warmup + options.repeats; ++i) {
     const bool warm = i >= options.warmup;
     if (spent > options.seconds && !warm) continue;
-    for (std::size_t c = 0; c < carriers.size(); ++c) {
+    for (std::size_t turn = 0; turn < carriers.size(); ++turn) {
+      // Each round begins with another carrier, so that none always follows the same one.
+      const std::size_t c = (turn + static_cast<std::size_t>(i)) % carriers.size();
       if (enough(c)) continue;
       const double run = timed_run(trial, carriers[c]);
       spent += run;
+      if (is_first[c]) seconds[c].clear();
+      is_first[c] = false;
       if (warm) seconds[c].push_back(run);
     }
   }

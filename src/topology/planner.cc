@@ -89,29 +89,30 @@ std::size_t meeting_point(int power, double before, double after) {
 }
 
 // From the largest size down, where bytes decide: what is chosen there stays for smaller sizes, as
-// long as nothing is clearly faster.
+// long as nothing is clearly faster. Of several that are as fast, the first in the order of
+// kAlgorithms is chosen: it waits for the fewest turns, so it suffers least from what delays one.
 void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
                const std::vector<std::pair<Algorithm, Curve>>& curves) {
   std::vector<AlgorithmTable::Rule> found;  // the largest sizes first
   std::optional<std::size_t> chosen;
   for (std::size_t i = curves.front().second.size(); i-- > 0;) {
-    std::size_t fastest = 0;
-    for (std::size_t other = 1; other < curves.size(); ++other) {
-      if (curves[other].second[i] < curves[fastest].second[i]) fastest = other;
-    }
-    if (!chosen) {
-      found.push_back({collective, AlgorithmTable::kAnySize, curves[fastest].first});
-      chosen = fastest;
-      continue;
-    }
-    if (curves[*chosen].second[i] <= curves[fastest].second[i] + std::log(kStays)) continue;
-    const auto ratio = [&](std::size_t at) {
-      return curves[fastest].second[at] - curves[*chosen].second[at];
+    double least = curves.front().second[i];
+    for (const auto& [algorithm, curve] : curves) least = std::min(least, curve[i]);
+    const auto is_fast = [&](std::size_t one) {
+      return curves[one].second[i] <= least + std::log(kStays);
     };
-    found.push_back({collective,
-                     meeting_point(kLeastPower + static_cast<int>(i), ratio(i), ratio(i + 1)),
-                     curves[fastest].first});
-    chosen = fastest;
+    if (chosen && is_fast(*chosen)) continue;
+    std::size_t next = 0;
+    while (!is_fast(next)) ++next;
+    std::size_t up_to = AlgorithmTable::kAnySize;
+    if (chosen) {
+      const auto ratio = [&](std::size_t at) {
+        return curves[next].second[at] - curves[*chosen].second[at];
+      };
+      up_to = meeting_point(kLeastPower + static_cast<int>(i), ratio(i), ratio(i + 1));
+    }
+    found.push_back({collective, up_to, curves[next].first});
+    chosen = next;
   }
   rules.insert(rules.end(), found.rbegin(), found.rend());
 }

@@ -533,6 +533,25 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
               1e-9);
 }
 
+// On one switch an exchange at once and one in turns take the same time; measurements differ by noise.
+TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
+  constexpr std::size_t kBytes = 16 << 20;
+  const RankBlocks blocks(4, {{0, 1, 2, 3}});
+  const TreeNetwork network(blocks, {.distances = {{5e-7, 5e9, 2e10}, {2e-6, 1e10, 1e10}}});
+  Predictor predictor(network, {.message = 1e-7}, std::make_shared<RankBlocks>(blocks));
+  const auto chosen = [&](double stepwise) {
+    const auto ratio_of = [&](Algorithm algorithm, double ratio) {
+      return MeasuredRatio{Collective::kReduceScatter, algorithm, kBytes, 4, ratio,
+                           predictor.partials()};
+    };
+    return make_table(predictor, false,
+                      {ratio_of(Algorithm::kPairwise, 1.0), ratio_of(Algorithm::kStepwise, stepwise)})
+        .choose(Collective::kReduceScatter, kBytes, 4);
+  };
+  EXPECT_EQ(chosen(0.98), Algorithm::kPairwise);
+  EXPECT_EQ(chosen(0.9), Algorithm::kStepwise);
+}
+
 // With ranks in another order than the probe's, blocks of the fabric hold no subtree of T(4).
 TEST(Planner, ATieredReductionIsCorrectedInTheOrderOfItsMeasurement) {
   constexpr std::size_t kBytes = 1 << 20;
