@@ -172,9 +172,10 @@ Collective collective_of(const std::string& name) {
 
 // Why no table has the algorithm for calls of this size; empty where one may.
 std::string why_left_out(const TopoArguments& given, Collective collective, Algorithm algorithm,
-                         std::size_t bytes, int ranks) {
+                         std::size_t bytes, const Predictor& predictor) {
   if (!given.any_order && !keeps_order(collective, algorithm)) return "only with comm.order any";
-  const double workspace = whole_workspace(collective, algorithm, bytes, ranks);
+  if (predictor.is_exchange(collective, algorithm)) return "left out: no block adds anything up";
+  const double workspace = whole_workspace(collective, algorithm, bytes, predictor.ranks());
   if (workspace <= kMostPlannedWorkspace) return "";
   return fmt::format("left out: needs {:.1f} MiB of memory, a table allows {:g}",
                      workspace / (1 << 20), kMostPlannedWorkspace / (1 << 20));
@@ -249,8 +250,7 @@ ExitStatus topo_explain(const TopoArguments& given) {
   for (const Candidate& one : candidates(predictor, collective, bytes, /*any_order=*/true)) {
     const Prediction& prediction = one.prediction;
     const auto measured = measured_time(job, collective, one.algorithm, bytes);
-    const std::string why_not =
-        why_left_out(given, collective, one.algorithm, bytes, predictor.ranks());
+    const std::string why_not = why_left_out(given, collective, one.algorithm, bytes, predictor);
     print_line(fmt::format(
         "{:<16}{:>14}{:>14}  {:<12}{}{}", name_of(one.algorithm),
         microseconds_text(prediction.seconds), measured ? microseconds_text(*measured) : "",

@@ -66,6 +66,7 @@ std::optional<Curve> predicted_curve(Predictor& predictor, Collective collective
 
 std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
                               const std::vector<MeasuredRatio>& ratios) {
+  if (predictor.is_exchange(collective, algorithm)) return {};
   auto curve = predicted_curve(predictor, collective, algorithm);
   if (!curve) return curve;
   const int ranks = predictor.ranks(), partials = predictor.partials();

@@ -330,6 +330,11 @@ bool Predictor::is_coarse(Collective collective, Algorithm algorithm) const {
          collective != Collective::kAllToAll && tiers_->sizes.empty();
 }
 
+bool Predictor::is_exchange(Collective collective, Algorithm algorithm) const {
+  return algorithm == Algorithm::kTiered && collective == Collective::kReduceScatter &&
+         tiers_->hops() > 1 && sum_tiers_->hops() == 1;
+}
+
 Prediction Predictor::simulate(Collective collective, Algorithm algorithm, std::size_t bytes) {
   SimulatedWorld world(network_, {.costs = costs_, .contents = false, .blocks = blocks_});
   const std::int64_t part = (static_cast<std::int64_t>(bytes) + 4 * ranks() - 1) / (4 * ranks());

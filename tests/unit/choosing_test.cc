@@ -533,7 +533,8 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
               1e-9);
 }
 
-// On one switch an exchange at once and one in turns take the same time; measurements differ by noise.
+// On one switch an exchange at once and one in turns take the same time; measurements differ by
+// noise.
 TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
   constexpr std::size_t kBytes = 16 << 20;
   const RankBlocks blocks(4, {{0, 1, 2, 3}});
@@ -544,12 +545,30 @@ TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
       return MeasuredRatio{Collective::kReduceScatter, algorithm, kBytes, 4, ratio,
                            predictor.partials()};
     };
-    return make_table(predictor, false,
-                      {ratio_of(Algorithm::kPairwise, 1.0), ratio_of(Algorithm::kStepwise, stepwise)})
+    return make_table(
+               predictor, false,
+               {ratio_of(Algorithm::kPairwise, 1.0), ratio_of(Algorithm::kStepwise, stepwise)})
         .choose(Collective::kReduceScatter, kBytes, 4);
   };
   EXPECT_EQ(chosen(0.98), Algorithm::kPairwise);
   EXPECT_EQ(chosen(0.9), Algorithm::kStepwise);
+}
+
+TEST(Planner, LeavesOutATieredReduceScatterWhereNoBlockAddsAnythingUp) {
+  for (const bool in_order : {true, false}) {
+    const auto leaves = in_order ? std::vector{0, 0, 1, 1} : std::vector{0, 1, 0, 1};
+    const RankBlocks blocks(4, {{0, 1, 2, 3}, leaves});
+    const TreeNetwork network(
+        blocks, {.distances = {{5e-7, 5e9, 2e10}, {2e-6, 1e10, 1e10}, {4e-6, 1e10, 1e10, 1e10}}});
+    Predictor predictor(network, {.message = 1e-7}, std::make_shared<RankBlocks>(blocks));
+    EXPECT_NE(predictor.is_exchange(Collective::kReduceScatter, Algorithm::kTiered), in_order);
+    EXPECT_FALSE(predictor.is_exchange(Collective::kReduceScatter, Algorithm::kPairwise));
+    EXPECT_FALSE(predictor.is_exchange(Collective::kAllReduce, Algorithm::kTiered));
+    const AlgorithmTable table = make_table(predictor, false);
+    EXPECT_EQ(table.choose(Collective::kReduceScatter, 16 << 20, 4),
+              in_order ? Algorithm::kTiered : Algorithm::kPairwise);
+    EXPECT_EQ(table.choose(Collective::kAllReduce, 16 << 20, 4), Algorithm::kTiered);
+  }
 }
 
 // With ranks in another order than the probe's, blocks of the fabric hold no subtree of T(4).

@@ -95,6 +95,9 @@ class Predictor {
                                         std::size_t bytes);
   // Whether that is the coarse form of a tiered reduction or gather (TierBlocks::sizes).
   bool is_coarse(Collective collective, Algorithm algorithm) const;
+  // Whether a tiered reduce-scatter is here an exchange of everyone with everyone, as pairwise is
+  // with less ado: where ranks are placed so that no block adds anything up.
+  bool is_exchange(Collective collective, Algorithm algorithm) const;
   // Runs the tasks of production in a simulated world. `bytes` is rounded up to whole elements of
   // fp32 for every rank.
   Prediction simulate(Collective collective, Algorithm algorithm, std::size_t bytes);
