@@ -1,7 +1,6 @@
 #include "trireme/comm/sum_blocks.h"
 
 #include <cstddef>
-#include <numeric>
 #include <utility>
 
 #include "trireme/comm/sum_tree.h"
@@ -43,7 +42,7 @@ std::vector<int> count_subtrees(const std::vector<int>& block_of, int blocks) {
 RankBlocks blocks_of_sums(const RankBlocks& blocks) {
   const auto ranks = static_cast<std::size_t>(blocks.ranks());
   std::vector<std::vector<int>> tiers;
-  std::vector<int> pieces(ranks);  // of the tier below, by rank: a piece's lowest rank
+  std::vector<int> pieces(ranks);  // by rank: the lowest rank of its piece of the tier below
   for (int tier = 0; tier < blocks.tiers(); ++tier) {
     const auto count = static_cast<std::size_t>(blocks.blocks(tier));
     std::vector<int> block_of(ranks), lowest(count, -1), below(count), number(count);
@@ -60,7 +59,7 @@ RankBlocks blocks_of_sums(const RankBlocks& blocks) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const auto block = static_cast<std::size_t>(block_of[rank]);
       const bool adds_nothing = own[block] == below[block] && number[block] <= kMostPieces;
-      if (tier == 0 || !adds_nothing) pieces[rank] = lowest[block];
+      if (tier == 0 || !adds_nothing) pieces[rank] = lowest[block];  // there is no tier below nodes
     }
     tiers.push_back(pieces);
   }
