@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/collective_tasks.h"
 
-#include "tier_blocks.h"
+#include "rounds.h"
 
 namespace trireme {
 namespace {

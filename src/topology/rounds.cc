@@ -1,13 +1,11 @@
-// The closed forms of the collectives: what is sent in which round.
+#include "rounds.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
 
 #include "trireme/comm/segments.h"
-#include "trireme/topology/prediction.h"
-
-#include "tier_blocks.h"
 
 namespace trireme {
 namespace {

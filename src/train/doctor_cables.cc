@@ -1,7 +1,6 @@
 // The ports of nodes, compared with the cables that a description of the fabric has.
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 

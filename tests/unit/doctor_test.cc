@@ -1,10 +1,8 @@
 // What doctor makes of facts, and the facts that it gathers from a made-up root folder.
 #include "trireme/train/doctor.h"
 
-#include <algorithm>
 #include <fstream>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
