@@ -1,11 +1,13 @@
-// Dry runs of small models of texts, for tests.
+// Dry runs of small models, for tests.
 #pragma once
 
 #include <vector>
 
 #include "trireme/plan/dry_run.h"
+#include "trireme/tasks/pictures.h"
 #include "trireme/tasks/texts.h"
 
+#include "models/resnet/resnet.h"
 #include "support/small_model.h"
 
 namespace trireme::testing {
@@ -24,6 +26,21 @@ inline plan::DryRunInput input_of(const models::GptConfig& model, const GridShap
                           .micro_batches = 8,
                           .make_batch = make_texts};
   input.step.stage.compute = compute;
+  return input;
+}
+
+inline plan::DryRunInput input_of_pictures(bool bottlenecks) {
+  models::ResNetConfig config;
+  config.image = 40;
+  config.classes = 7;
+  config.width = 8;
+  config.bottlenecks = bottlenecks;
+  plan::DryRunInput input = input_of(small_gpt(), {}, DType::kF32);
+  input.model = models::resnet_plan(config);
+  input.make_batch = [](ops::Context& ctx, std::int64_t micro, std::int64_t,
+                        const plan::BatchParts& parts) {
+    return make_host_pictures(ctx, micro, {40, 40}, parts.inputs, parts.targets);
+  };
   return input;
 }
 
