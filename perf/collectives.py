@@ -60,6 +60,7 @@ ROUNDS = ((("1K", "32K", "1M"), OURS), (("16M",), OURS), (("4M", "256K", "4K"), 
 ALONE = 16 << 20  # from here on each operation is started alone
 LARGEST = 64 << 20  # from here on only of carriers that were near the fastest one at a quarter of the size
 DROP = 1.3
+PAUSE = 0.01  # seconds before each run, in which the bursts of all links fill up
 NEVER = 1e6  # all are repeated alike: small messages scatter, and the fastest of many runs would drop the others too soon
 SENDER = """
 import socket, sys, threading, time
@@ -302,9 +303,10 @@ class Runner:
         begin = time.monotonic()
         try:
             self.network.start(order, "bench", "comm", "--only", ",".join(operations), "--from", size, "--to", size, "--warmup",
-                               0 if large else 2, "--repeats", 100, "--seconds", self.options.seconds * (1 if large else 4), "--fewest",
-                               fewest_of(self.usual(size)), "--drop", DROP if large else NEVER, "--algorithm", carriers, "--peer",
-                               "--json", path, "--network", self.rates(nodes, taper), timeout=min(self.options.cell, left + 30))
+                               0 if large else 5, "--repeats", 100 if large else 300, "--seconds", self.options.seconds * (1 if large else 4),
+                               "--fewest", fewest_of(self.usual(size)), "--drop", DROP if large else NEVER,
+                               "--pause", PAUSE if large else 0, "--algorithm", carriers, "--peer", "--json", path,
+                               "--network", self.rates(nodes, taper), timeout=min(self.options.cell, left + 30))
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             for operation in operations:
                 self.results.add({**head, "operation": operation, "failed": str(error)})

@@ -38,6 +38,7 @@ struct BenchArguments {
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor, chunks;
   std::optional<double> seconds, drop;
+  double pause = 0.0;
   int warmup = 5, batch = 4, factor = 4, fewest = 3, shard = 0;
   bool graphs = false, peer = false, same_bits = false;
 };
@@ -174,6 +175,7 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   options.seconds = given.seconds.value_or(options.seconds);
   options.fewest = given.fewest;
   options.drop = given.drop.value_or(options.drop);
+  options.pause = given.pause;
   options.carriers = carriers_of(given);
   const NetworkOfJob network = read_job_network(runtime, given.network);
   for (const std::string& remark : network.remarks) print_on_first(runtime, remark);
@@ -316,7 +318,7 @@ const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
       {"comm",
        {"from", "to", "factor", "warmup", "only", "algorithm", "peer", "network", "seconds",
-        "fewest", "drop", "device", "backend", "repeats", "json"},
+        "fewest", "drop", "pause", "device", "backend", "repeats", "json"},
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
@@ -360,6 +362,10 @@ void declare(Options& options, BenchArguments& given) {
               "comm: who takes more than so many times the fastest carrier's time is not repeated; "
               "auto: all are",
               at_least(1.0));
+  options.add("pause", given.pause, "s",
+              "comm: without messages before each run, so that links which let bursts pass after a "
+              "pause do so for all alike",
+              at_least(0.0));
   options.add("repeats", given.repeats, "",
               "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
               between(1, limits::kCount));

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <random>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,6 +26,9 @@ constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
 constexpr double kLongRun = 0.2;  // seconds; a first run that long tells who is far behind
+// Of shorter runs than this, in seconds, a few tell it: one may have been disturbed.
+constexpr double kShortRun = 0.02;
+constexpr std::size_t kShortRuns = 10;
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -190,8 +196,9 @@ std::int64_t unit_of(std::string_view suffix) {
 }
 
 // Returns the seconds of the slowest rank.
-double timed_run(Trial& trial, const Carrier& carrier) {
+double timed_run(Trial& trial, const Carrier& carrier, double pause) {
   trial.prepare();
+  if (pause > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(pause));
   carrier.comm->barrier().wait_host();
   const Stopwatch watch;
   trial.run(carrier);
@@ -227,7 +234,7 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
   std::vector<bool> is_first(carriers.size());
   double spent = 0.0;
   for (std::size_t c = 0; c < carriers.size(); ++c) {
-    const double run = timed_run(trial, carriers[c]);
+    const double run = timed_run(trial, carriers[c], options.pause);
     is_first[c] = run > kLongRun;
     if (is_first[c]) seconds[c].push_back(run);
     spent += run;
@@ -239,18 +246,24 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
   }
   const auto enough = [&](std::size_t c) {
     if (seconds[c].empty()) return false;
-    if (std::ranges::min(seconds[c]) > options.drop * fastest_of(seconds)) return true;
+    const double least = std::ranges::min(seconds[c]);
+    const bool tells = least > kShortRun || seconds[c].size() >= kShortRuns;
+    if (tells && least > options.drop * fastest_of(seconds)) return true;
     const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
     return count >= options.repeats || (spent > options.seconds && count >= options.fewest);
   };
+  std::vector<std::size_t> order(carriers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 random;  // draws the same on all ranks
   for (int i = 0; i < options.warmup + options.repeats; ++i) {
     const bool warm = i >= options.warmup;
     if (spent > options.seconds && !warm) continue;
-    for (std::size_t turn = 0; turn < carriers.size(); ++turn) {
-      // Each round begins with another carrier, so that none always follows the same one.
-      const std::size_t c = (turn + static_cast<std::size_t>(i)) % carriers.size();
+    // Each round has another order, so that none always follows the same one: after a call that
+    // spins for its messages, the threads of the next one wake up late.
+    std::ranges::shuffle(order, random);
+    for (const std::size_t c : order) {
       if (enough(c)) continue;
-      const double run = timed_run(trial, carriers[c]);
+      const double run = timed_run(trial, carriers[c], options.pause);
       spent += run;
       if (is_first[c]) seconds[c].clear();
       is_first[c] = false;
