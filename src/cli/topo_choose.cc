@@ -100,7 +100,7 @@ DescribedJob describe_job(const TopoArguments& given) {
       const std::string other = why_other_tiers(stored->rates, job.network.blocks.tiers());
       if (other.empty()) {
         job.network.rates = stored->rates;
-        job.network.ratios = ratios_of(*stored);
+        job.network.errors = errors_of(*stored);
         job.network.source += "; rates of " + path;
       } else {
         job.remarks.push_back(fmt::format("{}: {}; not used", path, other));
@@ -199,7 +199,7 @@ ExitStatus topo_choose(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
-  const AlgorithmTable table = make_table(predictor, given.any_order, job.network.ratios);
+  const AlgorithmTable table = make_table(predictor, given.any_order, job.network.errors);
   print_line(heading(job));
   print_line(fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}", "collective", "up to", "algorithm",
                          "predicted, us", "busiest link there"));
@@ -239,7 +239,7 @@ ExitStatus topo_explain(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
-  const Algorithm chosen = make_table(predictor, given.any_order, job.network.ratios)
+  const Algorithm chosen = make_table(predictor, given.any_order, job.network.errors)
                                .choose(collective, bytes, predictor.ranks());
   print_line(heading(job));
   print_line(fmt::format("{} of {}: {}", name_of(collective), size_text(bytes), name_of(chosen)));

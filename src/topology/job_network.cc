@@ -86,7 +86,7 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
   return {.blocks = blocks_of_ranks(stored, hosts),
           .rates = stored.rates,
           .source = fmt::format("{}, measured {}", origin, utc_text(stored.measured)),
-          .ratios = ratios_of(stored)};
+          .errors = errors_of(stored)};
 }
 
 JobNetwork job_network(Fabric fabric, const std::string& origin,
@@ -130,15 +130,15 @@ std::string job_network_to_text(const JobNetwork& network) {
   stored.rates = network.rates;
   const std::size_t distances = std::max<std::size_t>(network.rates.distances.size(), 2);
   stored.tiers.resize(distances - 2);  // of no hosts
-  Json ratios = Json::array();
-  for (const MeasuredRatio& one : network.ratios) {
-    ratios.push_back(Json::array({name_of(one.collective), name_of(one.algorithm),
-                                  std::uint64_t{one.bytes}, one.ranks, one.ratio, one.partials}));
+  Json errors = Json::array();
+  for (const MeasuredError& one : network.errors) {
+    errors.push_back(Json::array({name_of(one.collective), name_of(one.algorithm),
+                                  std::uint64_t{one.bytes}, one.ranks, one.seconds, one.partials}));
   }
   return Json::object({{"source", network.source},
                        {"ranks", network.blocks.ranks()},
                        {"tiers", std::move(tiers)},
-                       {"ratios", std::move(ratios)},
+                       {"errors", std::move(errors)},
                        {"rates", write_network_rates(stored)}})
       .dump();
 }
@@ -150,19 +150,19 @@ JobNetwork job_network_from_text(const std::string& text) {
     tiers.emplace_back();
     for (const Json& block : tier.items()) tiers.back().push_back(block.small_integer());
   }
-  std::vector<MeasuredRatio> ratios;
-  for (const Json& one : object.at("ratios").items()) {
-    ratios.push_back({.collective = collective_named(one.at(std::size_t{0}).text()).value(),
+  std::vector<MeasuredError> errors;
+  for (const Json& one : object.at("errors").items()) {
+    errors.push_back({.collective = collective_named(one.at(std::size_t{0}).text()).value(),
                       .algorithm = algorithm_named(one.at(1).text()).value(),
                       .bytes = static_cast<std::size_t>(one.at(2).unsigned_integer()),
                       .ranks = one.at(3).small_integer(),
-                      .ratio = one.at(4).number(),
+                      .seconds = one.at(4).number(),
                       .partials = one.at(5).small_integer()});
   }
   return {.blocks = RankBlocks(object.at("ranks").small_integer(), std::move(tiers)),
           .rates = read_network_rates(object.at("rates").text(), "the rates").rates,
           .source = object.at("source").text(),
-          .ratios = std::move(ratios)};
+          .errors = std::move(errors)};
 }
 
 }  // namespace trireme

@@ -65,7 +65,7 @@ std::optional<Curve> predicted_curve(Predictor& predictor, Collective collective
 }
 
 std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
-                              const std::vector<MeasuredRatio>& ratios) {
+                              const std::vector<MeasuredError>& errors) {
   if (predictor.is_exchange(collective, algorithm)) return {};
   auto curve = predicted_curve(predictor, collective, algorithm);
   if (!curve) return curve;
@@ -75,8 +75,9 @@ std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algor
     const std::size_t bytes = bytes_at(power);
     if (whole_workspace(collective, algorithm, bytes, ranks) > kMostPlannedWorkspace) {
       seconds = std::numeric_limits<double>::infinity();
-    } else if (!ratios.empty()) {
-      seconds += std::log(correction(ratios, collective, algorithm, bytes, ranks, partials));
+    } else if (!errors.empty()) {
+      seconds = std::log(
+          corrected(std::exp(seconds), errors, collective, algorithm, bytes, ranks, partials));
     }
   }
   return curve;
@@ -130,7 +131,7 @@ class Planner {
         [](const CommunicatorPlan& plan) -> const RankBlocks& { return *plan.blocks; });
     if (known != made_.end()) return *known;
     PredictedNetwork network(*blocks, network_.rates);
-    made_.push_back({.algorithms = make_table(network.predictor, any_order_, network_.ratios),
+    made_.push_back({.algorithms = make_table(network.predictor, any_order_, network_.errors),
                      .blocks = blocks});
     return made_.back();
   }
@@ -177,14 +178,14 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
 }
 
 AlgorithmTable make_table(Predictor& predictor, bool any_order,
-                          const std::vector<MeasuredRatio>& ratios) {
+                          const std::vector<MeasuredError>& errors) {
   if (predictor.ranks() == 1) return AlgorithmTable();
   std::vector<AlgorithmTable::Rule> rules;
   for (const Collective collective : kCollectives) {
     std::vector<std::pair<Algorithm, Curve>> curves;
     for (const Algorithm algorithm : choosable(collective, any_order)) {
       if (collective == Collective::kExchange) continue;
-      auto curve = curve_of(predictor, collective, algorithm, ratios);
+      auto curve = curve_of(predictor, collective, algorithm, errors);
       if (curve) curves.emplace_back(algorithm, std::move(*curve));
     }
     if (!curves.empty()) add_rules(rules, collective, curves);

@@ -8,7 +8,7 @@
 
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/topology/fabric.h"
-#include "trireme/topology/measured_ratios.h"
+#include "trireme/topology/measured_errors.h"
 #include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 #include "trireme/topology/prediction.h"
@@ -21,7 +21,7 @@ struct JobNetwork {
   RankBlocks blocks = RankBlocks(0, {});  // of all ranks of the world; tier 0: nodes
   NetworkRates rates;
   std::string source;  // of the rates, for people: "rates.json of 2026-01-31", "assumed rates"
-  std::vector<MeasuredRatio> ratios = {};  // of the probe that has measured the rates
+  std::vector<MeasuredError> errors = {};  // of the probe that has measured the rates
 };
 
 // The blocks of ranks on these hosts, `hosts[rank]`. All must be among those of the file.
@@ -84,7 +84,7 @@ inline constexpr double kMostPlannedWorkspace = 1 << 20;
 // meet. An algorithm stays while it is within 3 % of the fastest. Predictions are corrected by what
 // was measured.
 AlgorithmTable make_table(Predictor& predictor, bool any_order,
-                          const std::vector<MeasuredRatio>& ratios = {});
+                          const std::vector<MeasuredError>& errors = {});
 
 // Rates of a network of which nobody has told any but perhaps that of a node's adapter, `node`: by
 // default 100 Gbit/s; 2 us and 1 us more for each tier of switches, uplinks that are tapered 2:1.
