@@ -16,7 +16,8 @@ std::string plan_to_text(const CommunicatorPlan& plan) {
     rules.push_back(Json::array({static_cast<int>(rule.collective), std::uint64_t{rule.up_to_bytes},
                                  static_cast<int>(rule.algorithm), rule.up_to_ranks}));
   }
-  Json text = Json::object({{"rules", std::move(rules)}});
+  Json text = Json::object(
+      {{"rules", std::move(rules)}, {"worthwhile_bytes", std::uint64_t{plan.worthwhile_bytes}}});
   if (plan.blocks) {
     Json tiers = Json::array();
     for (int tier = 0; tier < plan.blocks->tiers(); ++tier) {
@@ -42,7 +43,9 @@ CommunicatorPlan plan_from_text(std::string_view text) {
                        static_cast<Algorithm>(rule.at(2).small_integer()),
                        rule.at(3).small_integer()});
     }
-    CommunicatorPlan result{.algorithms = AlgorithmTable(std::move(rules))};
+    CommunicatorPlan result{.algorithms = AlgorithmTable(std::move(rules)),
+                            .worthwhile_bytes = static_cast<std::size_t>(
+                                plan.at("worthwhile_bytes").unsigned_integer())};
     if (plan.find("tiers") != nullptr) {
       std::vector<std::vector<int>> tiers;
       for (const Json& tier : plan.at("tiers").items()) {

@@ -243,6 +243,7 @@ class MpiCommunicator final : public GroupCommunicator {
                                                    .tag = tag,
                                                    .synchronous = services_.synchronous_sends,
                                                    .workspace = &services_.workspace,
+                                                   .worthwhile_bytes = plan_->worthwhile_bytes,
                                                    .blocks = plan_->blocks});
   }
   // The task of an algorithm that is not the library's.

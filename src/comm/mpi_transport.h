@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include "trireme/comm/segments.h"
 #include "trireme/comm/transport.h"
 
 namespace trireme {
@@ -19,6 +20,7 @@ struct MpiGroup {
   bool synchronous = false;        // rendezvous sends only
   Allocator* workspace = nullptr;  // of the runtime
   std::size_t segment_bytes = std::size_t{32} << 20;
+  std::size_t worthwhile_bytes = kWorthwhileBytes;
   std::shared_ptr<const RankBlocks> blocks = {};
   std::size_t piece_bytes = std::size_t{1} << 30;  // longer messages are cut: MPI counts are ints
 };
@@ -26,7 +28,9 @@ struct MpiGroup {
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const MpiGroup& group)
-      : Transport(group.rank, group.size, group.segment_bytes, group.blocks), group_(group) {}
+      : Transport(group.rank, group.size, group.segment_bytes, group.worthwhile_bytes,
+                  group.blocks),
+        group_(group) {}
 
   void send(const std::byte* data, std::size_t bytes, int peer) override;
   void receive(std::byte* data, std::size_t bytes, int peer) override;

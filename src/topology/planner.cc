@@ -1,6 +1,7 @@
 #include "trireme/topology/planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -132,7 +133,8 @@ class Planner {
     if (known != made_.end()) return *known;
     PredictedNetwork network(*blocks, network_.rates);
     made_.push_back({.algorithms = make_table(network.predictor, any_order_, network_.errors),
-                     .blocks = blocks});
+                     .blocks = blocks,
+                     .worthwhile_bytes = worthwhile_bytes(*blocks, network_.rates)});
     return made_.back();
   }
 
@@ -153,9 +155,25 @@ std::vector<Algorithm> choosable(Collective collective, bool any_order) {
   return result;
 }
 
+std::size_t worthwhile_bytes(const RankBlocks& blocks, const NetworkRates& rates) {
+  double most = 0.0;
+  int below = blocks.ranks();
+  for (int distance = 0; distance <= blocks.tiers(); ++distance) {
+    const int own = distance < blocks.tiers() ? blocks.blocks(distance) : 1;
+    if (own == below) continue;  // no two ranks are that far apart
+    below = own;
+    const auto known = std::min(static_cast<std::size_t>(distance), rates.distances.size() - 1);
+    const DistanceRates& rate = rates.distances[known];
+    most = std::max(most, (rate.latency + 2 * rates.costs.message) * rate.flow);
+  }
+  const auto bytes = static_cast<std::size_t>(std::clamp(2 * most, 4096.0, 1048576.0));
+  return std::bit_floor(bytes + bytes / 2);  // the nearest one
+}
+
 PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates)
     : tree(blocks, rates),
-      predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks)) {}
+      predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks),
+                worthwhile_bytes(blocks, rates)) {}
 
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes) {

@@ -26,10 +26,11 @@ int rank_of_term(int term, int ranks) {
 }  // namespace
 
 Predictor::Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
-                     std::shared_ptr<const RankBlocks> blocks)
+                     std::shared_ptr<const RankBlocks> blocks, std::size_t worthwhile_bytes)
     : network_(network),
       costs_(costs),
       blocks_(std::move(blocks)),
+      worthwhile_bytes_(worthwhile_bytes),
       tiers_(std::make_shared<const TierBlocks>(network.ranks(), blocks_.get())),
       sum_tiers_(std::make_shared<const TierBlocks>(tiers_of_sums(network.ranks(), blocks_.get()))),
       loads_(network.links().size()) {
@@ -288,7 +289,7 @@ double Predictor::own_seconds(const CommunicationRound& round, const Shape& shap
 std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
                                                  std::size_t bytes) {
   const auto form = closed_form_of(collective, algorithm, ranks(), static_cast<double>(bytes),
-                                   *tiers_, *sum_tiers_);
+                                   *tiers_, *sum_tiers_, static_cast<double>(worthwhile_bytes_));
   if (!form) return {};
   const double segments = form->segments;
   double segment = 0.0;  // one segment alone
@@ -336,7 +337,10 @@ bool Predictor::is_exchange(Collective collective, Algorithm algorithm) const {
 }
 
 Prediction Predictor::simulate(Collective collective, Algorithm algorithm, std::size_t bytes) {
-  SimulatedWorld world(network_, {.costs = costs_, .contents = false, .blocks = blocks_});
+  SimulatedWorld world(network_, {.costs = costs_,
+                                  .contents = false,
+                                  .worthwhile_bytes = worthwhile_bytes_,
+                                  .blocks = blocks_});
   const std::int64_t part = (static_cast<std::int64_t>(bytes) + 4 * ranks() - 1) / (4 * ranks());
   const Tensor one = world.tensor(part, DType::kF32),
                all = world.tensor(part * ranks(), DType::kF32);
@@ -365,8 +369,8 @@ Prediction Predictor::described(double seconds, const std::vector<double>& busy)
 }
 
 double Predictor::messages(Collective collective, Algorithm algorithm) const {
-  const auto form =
-      closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_, *sum_tiers_);
+  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_,
+                                   *sum_tiers_, static_cast<double>(worthwhile_bytes_));
   const double p = ranks();
   if (!form) return p * p;
   double messages = 0.0;

@@ -269,13 +269,13 @@ Rounds tiered_rounds(Pattern pattern, int hops, double bytes) {
   return rounds;
 }
 
-ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
+ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes, double worthwhile) {
   const auto& groups = tiers.groups();
   std::size_t most = 0;  // ranks of a group
   for (const TierBlocks::Block& group : groups) most = std::max(most, group.ranks.size());
   // As the task cuts segments, which counts bytes on all ranks that a buffer may hold.
   const double width = static_cast<double>((groups.size() + most) * most) / ranks;
-  const double least = static_cast<double>(std::max(groups.size(), most) * kWorthwhileBytes);
+  const double least = static_cast<double>(std::max(groups.size(), most)) * worthwhile;
   ClosedForm form{.segments = segments_of(bytes * width, least)};
   form.rounds.push_back({.pattern = Pattern::kGather, .bytes = bytes / ranks});
   if (groups.size() > 1) {
@@ -286,14 +286,15 @@ ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
 }
 
 std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
-                                      const TierBlocks& tiers, const TierBlocks& tiers_up) {
+                                      const TierBlocks& tiers, const TierBlocks& tiers_up,
+                                      double worthwhile) {
   std::size_t most = 1;  // as the tasks cut segments
   for (const TierBlocks* one : {&tiers, &tiers_up}) {
     for (int tier = 1; tier <= one->hops(); ++tier) {
       most = std::max(most, one->tiers[static_cast<std::size_t>(tier)].front().below.size());
     }
   }
-  ClosedForm form{.segments = segments_of(bytes, most * static_cast<double>(kWorthwhileBytes))};
+  ClosedForm form{.segments = segments_of(bytes, static_cast<double>(most) * worthwhile)};
   Rounds up, down;
   if (tiers.sizes.empty()) {
     up = tiered_rounds(Pattern::kGiveUp, tiers_up.hops(), bytes);
@@ -318,7 +319,7 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
       form.rounds = tiered_rounds(Pattern::kStar, tiers.hops(), bytes);
       return form;
     case Collective::kAllToAll:
-      return tiered_all_to_all(tiers, ranks, bytes);
+      return tiered_all_to_all(tiers, ranks, bytes, worthwhile);
     default:
       return {};
   }
@@ -328,15 +329,14 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
 
 std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
                                          double bytes, const TierBlocks& tiers,
-                                         const TierBlocks& tiers_up) {
+                                         const TierBlocks& tiers_up, double worthwhile) {
   if (ranks == 1) return ClosedForm{};
   if (algorithm == Algorithm::kTiered) {
-    return tiered_form(collective, ranks, bytes, tiers, tiers_up);
+    return tiered_form(collective, ranks, bytes, tiers, tiers_up, worthwhile);
   }
   auto rounds = rounds_of(collective, algorithm, ranks, bytes);
   if (!rounds) return {};
   ClosedForm form{.rounds = std::move(*rounds)};
-  const double worthwhile = static_cast<double>(kWorthwhileBytes);
   if (algorithm == Algorithm::kRing && collective != Collective::kAllGather) {
     form.segments = segments_of(bytes, ranks * worthwhile, kRingSegments);
     form.abreast = true;

@@ -20,9 +20,9 @@ struct ClosedForm {
 
 // Returns the closed form of an algorithm on `bytes` in all (AlgorithmTable), or nothing if it has
 // none here. Partial results of bf16 and fp16 do not count. `tiers_up` are those of a reduction's
-// way up.
+// way up, `worthwhile` is CommunicatorPlan::worthwhile_bytes.
 std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
                                          double bytes, const TierBlocks& tiers,
-                                         const TierBlocks& tiers_up);
+                                         const TierBlocks& tiers_up, double worthwhile);
 
 }  // namespace trireme

@@ -162,7 +162,8 @@ class Rank final : public SimulatedRank, public Simulation::Sleeper {
     auto made = std::make_unique<Simulation::Operation>();
     made->rank = number_;
     made->channel = 2 * static_cast<std::uint32_t>(group.lane) + (is_transfer ? 1 : 0);
-    made->task = make(world_.simulation.transport(*made, rank, &group.members, plan.blocks));
+    made->task = make(world_.simulation.transport(*made, rank, &group.members,
+                                                  plan.worthwhile_bytes, plan.blocks));
     return made;
   }
   Work submit(std::vector<Queued> operations);

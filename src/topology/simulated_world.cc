@@ -58,7 +58,8 @@ SimulatedWorld::Result SimulatedWorld::run(int ranks, const MakeTask& make) {
   for (int rank = 0; rank < ranks; ++rank) {
     Simulation::Operation& operation = operations[static_cast<std::size_t>(rank)];
     operation.rank = rank;
-    operation.task = make(simulation.transport(operation, rank, nullptr, impl_->options.blocks));
+    operation.task = make(simulation.transport(
+        operation, rank, nullptr, impl_->options.worthwhile_bytes, impl_->options.blocks));
     operation.ended = [&running] { --running; };
     simulation.start(operation);
   }

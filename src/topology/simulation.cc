@@ -38,11 +38,11 @@ std::vector<double> capacities(const Network& network) {
 class Simulation::Endpoint final : public Transport {
  public:
   Endpoint(Simulation& world, Operation& operation, int rank, const std::vector<int>* members,
-           std::shared_ptr<const RankBlocks> blocks)
+           std::size_t worthwhile_bytes, std::shared_ptr<const RankBlocks> blocks)
       : Transport(rank,
                   members == nullptr ? static_cast<int>(world.ranks_.size())
                                      : static_cast<int>(members->size()),
-                  world.options_.segment_bytes, std::move(blocks)),
+                  world.options_.segment_bytes, worthwhile_bytes, std::move(blocks)),
         world_(world),
         operation_(operation),
         members_(members) {}
@@ -120,8 +120,10 @@ Simulation::Simulation(const Network& network, const SimulatedWorld::Options& op
 Simulation::~Simulation() = default;
 
 TransportPtr Simulation::transport(Operation& operation, int rank, const std::vector<int>* members,
+                                   std::size_t worthwhile_bytes,
                                    std::shared_ptr<const RankBlocks> blocks) {
-  return std::make_unique<Endpoint>(*this, operation, rank, members, std::move(blocks));
+  return std::make_unique<Endpoint>(*this, operation, rank, members, worthwhile_bytes,
+                                    std::move(blocks));
 }
 
 void Simulation::schedule(double time, Kind kind, void* what) {

@@ -52,10 +52,10 @@ class Simulation {
   ~Simulation();
 
   // Makes the transport of an operation. `members` lists the world ranks of its group, or is null
-  // for the whole world; `rank` counts in the group. `blocks` as in Transport. The operation and
-  // `members` must outlive the transport.
+  // for the whole world; `rank` counts in the group. `worthwhile_bytes` and `blocks` as in
+  // Transport. The operation and `members` must outlive the transport.
   TransportPtr transport(Operation& operation, int rank, const std::vector<int>* members,
-                         std::shared_ptr<const RankBlocks> blocks);
+                         std::size_t worthwhile_bytes, std::shared_ptr<const RankBlocks> blocks);
   // Advances the task as soon as its rank is free, or later if the seed draws that.
   void start(Operation& operation);
   // Calls wake() in so many seconds, or later if the seed draws that.

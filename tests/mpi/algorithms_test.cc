@@ -44,6 +44,7 @@ class AlgorithmsTest : public ::testing::Test {
             .synchronous = false,
             .workspace = allocator_.get(),
             .segment_bytes = 3000,
+            .worthwhile_bytes = 100,
             .piece_bytes = 600};
   }
   // Calls body(group) among the first ranks, as many as there are; of two also on one alone, which

@@ -42,6 +42,7 @@ SimulatedWorld::Options drawn_world(std::uint64_t seed) {
   return {.costs = {.latency = 1e-6},
           .seed = seed,
           .segment_bytes = draws.yes() ? std::size_t{200} : std::size_t{4096},
+          .worthwhile_bytes = draws.yes() ? std::size_t{50} : kWorthwhileBytes,
           .eager_bytes = kEager[static_cast<std::size_t>(draws.below(3))]};
 }
 

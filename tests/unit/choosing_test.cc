@@ -383,6 +383,34 @@ TEST(Planner, ATieredReductionIsCorrectedInTheOrderOfItsMeasurement) {
   EXPECT_GT(time(Collective::kAllGather, Algorithm::kTiered, shuffled), 1.9);
 }
 
+// A message that is worth its cost travels for about twice as long as it takes to start.
+TEST(Planner, ShortMessagesAreWorthTheirCostOnSlowLinks) {
+  const RankBlocks blocks(4, {{0, 1, 2, 3}, {0, 0, 1, 1}});
+  const auto bytes = [&](double flow, double latency, const RankBlocks& of) {
+    const DistanceRates near{5e-7, 4e9, 2e10, 0.0}, far{latency, flow, flow, flow};
+    return worthwhile_bytes(of, {.distances = {near, far, far}, .costs = {.message = 1e-5}});
+  };
+  EXPECT_EQ(bytes(12.5e9, 2e-6, blocks), std::size_t{512} << 10);  // 550 KB
+  EXPECT_EQ(bytes(50e6, 60e-6, blocks), std::size_t{8} << 10);
+  EXPECT_EQ(bytes(1e6, 60e-6, blocks), std::size_t{4} << 10);   // the least
+  EXPECT_EQ(bytes(1e11, 60e-6, blocks), std::size_t{1} << 20);  // the most
+  // The distance counts where most bytes are under way: two ranks of a node have 164 KB.
+  EXPECT_EQ(bytes(50e6, 60e-6, RankBlocks(4, {{0, 0, 1, 1}, {0, 0, 1, 1}})),
+            std::size_t{128} << 10);
+  EXPECT_EQ(bytes(50e6, 60e-6, RankBlocks(2, {{0, 0}})), std::size_t{128} << 10);
+  // As assumed of a network of which nothing is known.
+  const RankBlocks nodes(4, {{0, 1, 2, 3}});
+  EXPECT_EQ(worthwhile_bytes(nodes, assumed_rates(nodes)), kWorthwhileBytes);
+
+  const CommunicatorPlan plan =
+      make_planner({.blocks = blocks, .rates = assumed_rates(blocks), .source = "a test"}, false)(
+          "data", {0, 1, 2, 3});
+  EXPECT_EQ(plan.worthwhile_bytes, worthwhile_bytes(blocks, assumed_rates(blocks)));
+  CommunicatorPlan other = plan;
+  other.worthwhile_bytes = 12345;
+  EXPECT_EQ(plan_from_text(plan_to_text(other)).worthwhile_bytes, 12345u);
+}
+
 TEST(Planner, TellsATableInShort) {
   const AlgorithmTable table({{Collective::kAllReduce, 3 << 10, Algorithm::kDoubling},
                               {Collective::kAllReduce, std::size_t{5} << 19, Algorithm::kHalving},

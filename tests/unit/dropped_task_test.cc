@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/segments.h"
 
 namespace trireme {
 namespace {
@@ -42,7 +43,7 @@ class Stalling final : public Transport {
  public:
   Stalling(Memory& memory, int rank, int size, std::shared_ptr<const RankBlocks> blocks, int tests,
            std::vector<std::unique_ptr<Task>>& kept)
-      : Transport(rank, size, 1 << 20, std::move(blocks)),
+      : Transport(rank, size, 1 << 20, kWorthwhileBytes, std::move(blocks)),
         memory_(memory),
         tests_(tests),
         kept_(kept) {}

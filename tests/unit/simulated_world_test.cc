@@ -38,8 +38,10 @@ class Contents : public ::testing::Test {
     for (int ranks = 1; ranks <= 17; ++ranks) {
       const TreeNetwork network = one_switch(ranks);
       for (const bool drawn : {false, true}) {
-        SimulatedWorld::Options options{.segment_bytes = 1000,
-                                        .eager_bytes = drawn ? std::size_t{64} : 0};
+        SimulatedWorld::Options options{
+            .segment_bytes = 1000,
+            .worthwhile_bytes = drawn ? std::size_t{40} : std::size_t{1000},
+            .eager_bytes = drawn ? std::size_t{64} : 0};
         if (drawn) options.seed = static_cast<std::uint64_t>(ranks);
         for (int tiers = drawn ? 1 : 0; tiers <= 3; tiers += 2) {
           if (tiers > 0) {

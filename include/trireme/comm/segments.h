@@ -13,7 +13,8 @@ inline constexpr std::size_t kMostSegments = 32;
 // workspace demands more: each round costs a latency, however many segments share it, and while one
 // segment is reduced, the others are on the wire.
 inline constexpr std::size_t kRingSegments = 4;
-// A message of this size costs a network more time than its start.
+// A message of this size costs a network more time than its start, unless something better is known
+// (CommunicatorPlan::worthwhile_bytes).
 inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
 // What a rank sends to one partner before it is the next one's turn, unless that makes more than
 // kMostSegments turns. Shorter turns cost time, since all wait at the end of each.

@@ -28,6 +28,8 @@ class Transport {
   int size() const { return size_; }
   // The size of the segments in which a reduction passes through workspace.
   std::size_t segment_bytes() const { return segment_bytes_; }
+  // A message of this size costs the network more time than its start. The same on all ranks.
+  std::size_t worthwhile_bytes() const { return worthwhile_bytes_; }
   // Which of the ranks are near each other; nullptr if that is not known.
   const std::shared_ptr<const RankBlocks>& blocks() const { return blocks_; }
 
@@ -59,12 +61,17 @@ class Transport {
                       DType out_type, std::byte* out, std::size_t count) = 0;
 
  protected:
-  Transport(int rank, int size, std::size_t segment_bytes, std::shared_ptr<const RankBlocks> blocks)
-      : rank_(rank), size_(size), segment_bytes_(segment_bytes), blocks_(std::move(blocks)) {}
+  Transport(int rank, int size, std::size_t segment_bytes, std::size_t worthwhile_bytes,
+            std::shared_ptr<const RankBlocks> blocks)
+      : rank_(rank),
+        size_(size),
+        segment_bytes_(segment_bytes),
+        worthwhile_bytes_(worthwhile_bytes),
+        blocks_(std::move(blocks)) {}
 
  private:
   int rank_, size_;
-  std::size_t segment_bytes_;
+  std::size_t segment_bytes_, worthwhile_bytes_;
   std::shared_ptr<const RankBlocks> blocks_;
 };
 

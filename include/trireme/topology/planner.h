@@ -45,6 +45,11 @@ RankBlocks blocks_in(Fabric fabric, const std::vector<std::string>& hosts,
 std::string job_network_to_text(const JobNetwork& network);
 JobNetwork job_network_from_text(const std::string& text);
 
+// CommunicatorPlan::worthwhile_bytes of ranks in these blocks, at these rates: a power of two from
+// 4 KiB to 1 MiB. It travels for about twice as long as a message takes to start, at the distance
+// where that makes most bytes.
+std::size_t worthwhile_bytes(const RankBlocks& blocks, const NetworkRates& rates);
+
 // The predictor of ranks in these blocks, at these rates, and the network that it looks at.
 struct PredictedNetwork {
   PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates);

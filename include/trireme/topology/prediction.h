@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/comm/algorithms.h"
+#include "trireme/comm/segments.h"
 #include "trireme/topology/network.h"
 #include "trireme/topology/simulated_world.h"
 
@@ -63,10 +64,11 @@ struct Prediction {
 // Predicts the times of collectives among the ranks of one communicator.
 class Predictor {
  public:
-  // The network must outlive the predictor. Algorithms know `blocks`, as they do in production;
-  // nullptr: they know nothing of the ranks' places.
+  // The network must outlive the predictor. Algorithms know `blocks` and `worthwhile_bytes`
+  // (CommunicatorPlan), as they do in production; nullptr: they know nothing of the ranks' places.
   Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
-            std::shared_ptr<const RankBlocks> blocks);
+            std::shared_ptr<const RankBlocks> blocks,
+            std::size_t worthwhile_bytes = kWorthwhileBytes);
 
   int ranks() const { return network_.ranks(); }
   // The partial results of a tiered reduction, in all: the whole subtrees of T(ranks) in each block
@@ -117,6 +119,7 @@ class Predictor {
   const TreeNetwork& network_;
   SimulatedCosts costs_;
   std::shared_ptr<const RankBlocks> blocks_;
+  std::size_t worthwhile_bytes_;
   std::shared_ptr<const TierBlocks> tiers_, sum_tiers_;  // the latter on the way up of a reduction
   std::vector<int> order_;                               // of the ring
   std::vector<double> loads_;  // by link: messages of the shape that is made

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "trireme/comm/segments.h"
 #include "trireme/comm/task.h"
 #include "trireme/comm/transport.h"
 #include "trireme/topology/network.h"
@@ -40,6 +41,7 @@ class SimulatedWorld {
     // or when it arrives. The same seed gives the same run.
     std::optional<std::uint64_t> seed = std::nullopt;
     std::size_t segment_bytes = std::size_t{32} << 20;
+    std::size_t worthwhile_bytes = kWorthwhileBytes;
     // A message of at most this size leaves its sender at once, whether or not it is received.
     std::size_t eager_bytes = 0;
     std::shared_ptr<const RankBlocks> blocks = {};  // what the transports say of the ranks

@@ -45,7 +45,8 @@ class RingTask : public SegmentedTask {
   Pipeline pipeline(std::size_t count, std::size_t width, int stages, std::size_t& length) {
     Pipeline result{
         .stages = stages, .skew = static_cast<std::size_t>(stages), .abreast = kRingSegments};
-    length = segment_length(count, width, static_cast<std::size_t>(size()) * kWorthwhileBytes,
+    length = segment_length(count, width,
+                            static_cast<std::size_t>(size()) * transport().worthwhile_bytes(),
                             transport().segment_bytes() / result.window(), kRingSegments);
     result.segments = segments_of(count, length);
     if (result.segments > kRingSegments) {

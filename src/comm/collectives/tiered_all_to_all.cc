@@ -62,9 +62,9 @@ class TieredAllToAll final : public SegmentedTask {
     // No rank holds more slices at once in a buffer: it deals with groups / most others or one
     // more.
     const std::size_t slices = (groups_.size() + most) * most;
-    length_ =
-        segment_length(part_, slices * element(), std::max(groups_.size(), most) * kWorthwhileBytes,
-                       transport().segment_bytes() / (3 * result.window()));
+    length_ = segment_length(part_, slices * element(),
+                             std::max(groups_.size(), most) * transport().worthwhile_bytes(),
+                             transport().segment_bytes() / (3 * result.window()));
     result.segments = segments_of(part_, length_);
     slots_.resize(result.segments);
     return result;

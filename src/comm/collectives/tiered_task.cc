@@ -31,7 +31,7 @@ Pipeline TieredTask::pipeline(std::size_t count, std::size_t width, int stages,
       messages = std::max(messages, plan->children(tier, 0).size());
     }
   }
-  length = segment_length(count, width, messages * kWorthwhileBytes,
+  length = segment_length(count, width, messages * transport().worthwhile_bytes(),
                           transport().segment_bytes() / result.window());
   result.segments = segments_of(count, length);
   slots_.resize(result.segments);
@@ -150,7 +150,7 @@ void TieredTask::in_messages(std::size_t segment, std::span<const int> parts,
       ends.push_back(i + 1);
     }
   }
-  if (ends.size() > 1 && count * element() < ends.size() * kWorthwhileBytes) {
+  if (ends.size() > 1 && count * element() < ends.size() * transport().worthwhile_bytes()) {
     visit(parts, true);
     return;
   }

@@ -6,10 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/sum_tree.h"
+
 #include "collectives.h"
 #include "pair_sum.h"
 #include "segmented_task.h"
-#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 namespace {
@@ -28,7 +29,8 @@ class ForwardedBroadcast : public SegmentedTask {
   Pipeline plan() final {
     source_ = source();
     targets_ = targets();
-    length_ = segment_length(data_.bytes(), 1, kWorthwhileBytes, transport().segment_bytes());
+    length_ = segment_length(data_.bytes(), 1, transport().worthwhile_bytes(),
+                             transport().segment_bytes());
     return {.segments = segments_of(data_.bytes(), length_), .stages = 3, .stride = 2};
   }
   void run(std::size_t segment, int stage) final {
@@ -113,7 +115,7 @@ class BinomialAllReduce final : public SegmentedTask {
     if (size() == 1) return {};
     Pipeline result{.segments = 1, .stages = 2 * levels() + 3, .stride = 1, .skew = 1};
     const auto count = static_cast<std::size_t>(data_.elements());
-    const std::size_t length = segment_length(count, element(), kWorthwhileBytes,
+    const std::size_t length = segment_length(count, element(), transport().worthwhile_bytes(),
                                               transport().segment_bytes() / result.window());
     for (std::size_t begin = 0; begin < count; begin += length) {
       slots_.push_back({begin, std::min(length, count - begin), {}});
