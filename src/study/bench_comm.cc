@@ -205,11 +205,11 @@ double timed_run(Trial& trial, const Carrier& carrier, double pause) {
   return carrier.comm->all_reduce_host(watch.seconds(), ReduceOp::kMax);
 }
 
-// The fastest run of all carriers; infinity if there is none.
+// The least median of all carriers; infinity if there is none.
 double fastest_of(const std::vector<std::vector<double>>& seconds) {
   double least = std::numeric_limits<double>::infinity();
   for (const std::vector<double>& runs : seconds) {
-    for (const double run : runs) least = std::min(least, run);
+    if (!runs.empty()) least = std::min(least, median(runs));
   }
   return least;
 }
@@ -246,9 +246,9 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
   }
   const auto enough = [&](std::size_t c) {
     if (seconds[c].empty()) return false;
-    const double least = std::ranges::min(seconds[c]);
-    const bool tells = least > kShortRun || seconds[c].size() >= kShortRuns;
-    if (tells && least > options.drop * fastest_of(seconds)) return true;
+    const double usual = median(seconds[c]);
+    const bool tells = usual > kShortRun || seconds[c].size() >= kShortRuns;
+    if (tells && usual > options.drop * fastest_of(seconds)) return true;
     const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
     return count >= options.repeats || (spent > options.seconds && count >= options.fewest);
   };

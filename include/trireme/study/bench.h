@@ -69,8 +69,8 @@ struct CommOptions {
   // `fewest` of them. A run of more than 0.2 s counts even if it is the first one.
   double seconds = std::numeric_limits<double>::infinity();
   int fewest = 3;
-  // A carrier whose fastest run takes more than this times the fastest of all is not repeated. Of
-  // runs below 20 ms ten tell that.
+  // A carrier whose median is more than this times the least of all is not repeated. Of runs below
+  // 20 ms ten tell that.
   double drop = std::numeric_limits<double>::infinity();
   // Seconds without messages before each run, so that a network which lets a burst pass after a
   // pause does so for all alike.
