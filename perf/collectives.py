@@ -3,7 +3,7 @@
 
 usage: perf/collectives.py [--results FILE] [--budget SECONDS] [--rate R] [--tapers 4,2] [--nodes 4,3] [--placements N]
                            [--only OP,...] [--sizes B,B,...] [--no-library] [--seconds S] [--cell SECONDS] [--markdown FILE]
-       perf/collectives.py --report FILE [--markdown FILE]
+       perf/collectives.py --report FILE [--again FILE] [--markdown FILE]
 
 Needs root (tests/slurm/cluster.sh --mode network). It makes a cluster of two leaves with two nodes each; with 3 nodes the
 second leaf has one. The uplinks get the rate of two nodes divided by the taper. It says what raw TCP on all links at once
@@ -29,6 +29,7 @@ bursts are as much smaller, down to 3 KiB, and so are the messages that can be m
 Columns: table is what the communicator's table chooses, with the algorithm; best is the fastest single algorithm of ours
 that adds in the same order; any is the table of comm.order any; MPI is the faster of its blocking calls and its
 non-blocking ones with test and yield. The error of a prediction is predicted / measured - 1, of each algorithm alone.
+--again names the results of a second run: which cells are above a limit in both, since small messages scatter.
 """
 
 import argparse
@@ -37,6 +38,7 @@ import os
 import pathlib
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -451,10 +453,46 @@ def summary(cells):
     return text
 
 
+def by_size(cells, again=()):
+    """A row for each size, and the cells that are above a limit. Of a second run: how many are above in both."""
+    def ratios(cell):
+        table = cell["times"]["table"]["seconds"]
+        return table / peer_of(cell) if peer_of(cell) else 0, table / cell["times"][best_of(cell)]["seconds"]
+    def key(cell):
+        return where(cell), cell["rate"]
+    second = {key(cell): ratios(cell) for cell in again}
+    text = ("\n| size | to the bound, median | MPI to the bound, median and worst | to MPI, median | above 1.05 | to the best single "
+            "algorithm, median | above 1.05 | error of predictions, mean |\n|---|---|---|---|---|---|---|---|\n")
+    named = ""
+    for size in sorted({cell["size"] for cell in cells}, key=bytes_of):
+        own = [cell for cell in cells if cell["size"] == size]
+        bounded = [cell for cell in own if cell["bound"]]
+        def above(which, own=own):
+            over = [cell for cell in own if ratios(cell)[which] > 1.05]
+            both = sum(second.get(key(cell), (0, 0))[which] > 1.05 for cell in over)
+            return f"{len(over)} of {len(own)}" + (f", {both} in both runs" if again else "")
+        def middle(values):
+            return f"{statistics.median(values):.2f}" if values else "-"
+        peers = [peer_of(cell) / cell["bound"] for cell in bounded if peer_of(cell)]
+        errors = [abs(error) for error, _ in errors_of(own)]
+        text += (f"| {size} | {middle([cell['times']['table']['seconds'] / cell['bound'] for cell in bounded])} | "
+                 f"{middle(peers)}{f', {max(peers):.2f}' if peers else ''} | {middle([ratios(cell)[0] for cell in own])} | {above(0)} | "
+                 f"{middle([ratios(cell)[1] for cell in own])} | {above(1)} | "
+                 f"{f'{100 * statistics.mean(errors):.1f} %' if errors else '-'} |\n")
+        for cell in own:
+            to_peer, to_best = ratios(cell)
+            if max(to_peer, to_best) > 1.05:
+                twice = f"; again {', '.join(f'{value:.2f}' for value in second[key(cell)])}" if key(cell) in second else ""
+                named += (f"- {where(cell)}: {cell['times']['table'].get('algorithm', '')}, {to_peer:.2f} of MPI, {to_best:.2f} of "
+                          f"{best_of(cell)}{twice}\n")
+    return text + "\n" + named
+
+
 def arguments():
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("collectives.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--again", type=pathlib.Path)
     parser.add_argument("--budget", type=float, default=2400.0)
     parser.add_argument("--cell", type=float, default=120.0)
     parser.add_argument("--rate", default="400mbit")
@@ -484,10 +522,10 @@ def main():
             print(text, end="", flush=True)
             runner.run()
     cells = results.cells()
-    tables = markdown(cells)
-    print(tables + summary(cells), end="")
+    tables, sizes = markdown(cells), by_size(cells, Results(options.again).cells() if options.again else ())
+    print(tables + summary(cells) + sizes, end="")
     if options.markdown:
-        options.markdown.write_text(text + summary(cells) + tables, encoding="utf-8")
+        options.markdown.write_text(text + summary(cells) + sizes + tables, encoding="utf-8")
 
 
 if __name__ == "__main__":

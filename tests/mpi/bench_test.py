@@ -142,6 +142,13 @@ class Bench(ProgramTest):
         self.assertIn("| table to best single algorithm | 2.20 |", text)  # a ring adds in another order
         self.assertIn("| table to the links' bound | 2.75 |", text)
         self.assertIn("| all | 41.7 % | +25.0 % | +100 % | 3 | ring: all_reduce of 16M", text)
+        text = script["by_size"](cells)
+        self.assertIn("| 16M | 2.75 | 1.38, 1.38 | 2.00 | 1 of 1 | 2.20 | 1 of 1 | 41.7 % |", text)
+        self.assertIn("- all_reduce of 16M, 4 nodes, 4:1, ranks on 1 2 3 4: halving, 2.00 of MPI, 2.20 of tiered\n", text)
+        better = {**cells[0], "times": {**times, "table": alone("halving", 1.1, 2.0)}}
+        text = script["by_size"](cells, [better])
+        self.assertIn("| 1 of 1, 0 in both runs | 2.20 | 1 of 1, 1 in both runs |", text)
+        self.assertIn("2.20 of tiered; again 1.00, 1.10\n", text)
         options = types.SimpleNamespace(budget=1, rate="400mbit")
         runner = script["Runner"](options, None, results)
         self.assertEqual(runner.carriers(4, 4, "1 2 3 4", "64M", "all_reduce", "table,any,halving,tiered,ring"),
