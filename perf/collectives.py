@@ -63,7 +63,7 @@ ALONE = 16 << 20  # from here on each operation is started alone
 LARGEST = 64 << 20  # from here on only of carriers that were near the fastest one at a quarter of the size
 DROP = 1.3
 PAUSE = 0.01  # seconds before each run, in which the bursts of all links fill up
-NEVER = 1e6  # all are repeated alike: small messages scatter, and the fastest of many runs would drop the others too soon
+NEVER = 1e6  # of small messages, which scatter, all are repeated alike
 SENDER = """
 import socket, sys, threading, time
 end = time.monotonic() + float(sys.argv[1])
@@ -378,6 +378,15 @@ def best_of(cell):
     return min(single, key=single.get, default="table")
 
 
+def to_peer(cell):
+    """The table's time over MPI's; nothing where that was not measured."""
+    return cell["times"]["table"]["seconds"] / peer_of(cell) if peer_of(cell) else None
+
+
+def to_best(cell):
+    return cell["times"]["table"]["seconds"] / cell["times"][best_of(cell)]["seconds"]
+
+
 def where(cell):
     return f"{cell['operation']} of {cell['size']}, {cell['nodes']} nodes, {cell['taper']}:1, ranks on {cell['order']}"
 
@@ -423,14 +432,12 @@ def summary(cells):
                 f"{ratios[-1][1]} |\n")
     def pairs(function, of=cells):
         return [(function(cell), where(cell)) for cell in of]
-    def to_best(cell):
-        return cell["times"]["table"]["seconds"] / cell["times"][best_of(cell)]["seconds"]
     def to_bound(name):
         return [(cell["times"][name]["seconds"] / cell["bound"], where(cell)) for cell in cells if cell["bound"] and name in cell["times"]]
     other = [cell for cell in cells if cell["times"]["table"].get("algorithm") != best_of(cell)]
     with_peer = [cell for cell in cells if peer_of(cell)]
     text = f"\n{len(cells)} cells\n\n| ratio | worst | median | | where |\n|---|---|---|---|---|\n"
-    text += worst("table to MPI", pairs(lambda cell: cell["times"]["table"]["seconds"] / peer_of(cell), with_peer), 1.05)
+    text += worst("table to MPI", pairs(to_peer, with_peer), 1.05)
     text += worst("table to best single algorithm", pairs(to_best), 1.05)
     text += worst("the same where the best is another algorithm than the table's", pairs(to_best, other), 1.05)
     text += worst("table to the links' bound", to_bound("table"), 1.15)
@@ -456,8 +463,7 @@ def summary(cells):
 def by_size(cells, again=()):
     """A row for each size, and the cells that are above a limit. Of a second run: how many are above in both."""
     def ratios(cell):
-        table = cell["times"]["table"]["seconds"]
-        return table / peer_of(cell) if peer_of(cell) else 0, table / cell["times"][best_of(cell)]["seconds"]
+        return to_peer(cell), to_best(cell)
     def key(cell):
         return where(cell), cell["rate"]
     second = {key(cell): ratios(cell) for cell in again}
@@ -468,22 +474,24 @@ def by_size(cells, again=()):
         own = [cell for cell in cells if cell["size"] == size]
         bounded = [cell for cell in own if cell["bound"]]
         def above(which, own=own):
-            over = [cell for cell in own if ratios(cell)[which] > 1.05]
-            both = sum(second.get(key(cell), (0, 0))[which] > 1.05 for cell in over)
-            return f"{len(over)} of {len(own)}" + (f", {both} in both runs" if again else "")
+            over = [cell for cell in own if (ratios(cell)[which] or 0) > 1.05]
+            twice = [(second[key(cell)][which] or 0) > 1.05 for cell in over if key(cell) in second]
+            unknown = f", {len(over) - len(twice)} not measured again" if len(over) > len(twice) else ""
+            return f"{len(over)} of {len(own)}" + (f", {sum(twice)} in both runs{unknown}" if again else "")
         def middle(values):
             return f"{statistics.median(values):.2f}" if values else "-"
         peers = [peer_of(cell) / cell["bound"] for cell in bounded if peer_of(cell)]
         errors = [abs(error) for error, _ in errors_of(own)]
         text += (f"| {size} | {middle([cell['times']['table']['seconds'] / cell['bound'] for cell in bounded])} | "
-                 f"{middle(peers)}{f', {max(peers):.2f}' if peers else ''} | {middle([ratios(cell)[0] for cell in own])} | {above(0)} | "
-                 f"{middle([ratios(cell)[1] for cell in own])} | {above(1)} | "
+                 f"{middle(peers)}{f', {max(peers):.2f}' if peers else ''} | {middle([to_peer(cell) for cell in own if to_peer(cell)])} | {above(0)} | "
+                 f"{middle([to_best(cell) for cell in own])} | {above(1)} | "
                  f"{f'{100 * statistics.mean(errors):.1f} %' if errors else '-'} |\n")
+        def of_both(peer, best):
+            return (f"{peer:.2f} of MPI, " if peer else "") + f"{best:.2f} of the best"
         for cell in own:
-            to_peer, to_best = ratios(cell)
-            if max(to_peer, to_best) > 1.05:
-                twice = f"; again {', '.join(f'{value:.2f}' for value in second[key(cell)])}" if key(cell) in second else ""
-                named += (f"- {where(cell)}: {cell['times']['table'].get('algorithm', '')}, {to_peer:.2f} of MPI, {to_best:.2f} of "
+            if max(to_peer(cell) or 0, to_best(cell)) > 1.05:
+                twice = f"; again {of_both(*second[key(cell)])}" if key(cell) in second else ""
+                named += (f"- {where(cell)}: {cell['times']['table'].get('algorithm', '')}, {of_both(*ratios(cell))}, "
                           f"{best_of(cell)}{twice}\n")
     return text + "\n" + named
 
@@ -504,7 +512,11 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--no-library", action="store_true")
     parser.add_argument("--markdown", type=pathlib.Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    for path in (options.report, options.again):
+        if path and not path.exists():
+            parser.error(f"{path} is not there")
+    return options
 
 
 def main():

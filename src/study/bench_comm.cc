@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -206,7 +207,7 @@ double timed_run(Trial& trial, const Carrier& carrier, double pause) {
 }
 
 // The least median of all carriers; infinity if there is none.
-double fastest_of(const std::vector<std::vector<double>>& seconds) {
+double least_median(const std::vector<std::vector<double>>& seconds) {
   double least = std::numeric_limits<double>::infinity();
   for (const std::vector<double>& runs : seconds) {
     if (!runs.empty()) least = std::min(least, median(runs));
@@ -246,9 +247,11 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
   }
   const auto enough = [&](std::size_t c) {
     if (seconds[c].empty()) return false;
-    const double usual = median(seconds[c]);
-    const bool tells = usual > kShortRun || seconds[c].size() >= kShortRuns;
-    if (tells && usual > options.drop * fastest_of(seconds)) return true;
+    if (std::isfinite(options.drop)) {
+      const double usual = median(seconds[c]);
+      const bool tells = usual > kShortRun || seconds[c].size() >= kShortRuns;
+      if (tells && usual > options.drop * least_median(seconds)) return true;
+    }
     const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
     return count >= options.repeats || (spent > options.seconds && count >= options.fewest);
   };

@@ -19,10 +19,10 @@ constexpr double kMostCorrection = 8.0;
 using ErrorCurve = std::map<double, double>;
 
 // Returns nothing for sizes that were not measured with this algorithm: what is true of small
-// messages need not be so of larger ones.
+// messages need not be so of larger ones, nor the other way around.
 std::optional<double> error_at(const ErrorCurve& curve, double bytes) {
   const auto above = curve.lower_bound(bytes);
-  if (above == curve.end()) return {};
+  if (above == curve.end() || bytes < curve.begin()->first) return {};
   if (above == curve.begin()) return above->second;
   const auto below = std::prev(above);
   const double share = (bytes - below->first) / (above->first - below->first);
@@ -66,9 +66,12 @@ double corrected(double predicted, const std::vector<MeasuredError>& errors, Col
                                   one.seconds);
   }
   if (curves.empty()) return predicted;
-  double largest = 0.0;  // that was measured
-  for (const auto& [measured, curve] : curves) largest = std::max(largest, curve.rbegin()->first);
-  const double size = std::min(static_cast<double>(bytes), largest);
+  double smallest = curves.begin()->second.begin()->first, largest = 0.0;  // that were measured
+  for (const auto& [measured, curve] : curves) {
+    smallest = std::min(smallest, curve.begin()->first);
+    largest = std::max(largest, curve.rbegin()->first);
+  }
+  const double size = std::clamp(static_cast<double>(bytes), smallest, largest);
   std::vector<double> all;
   std::optional<double> own;
   for (const auto& [measured, curve] : curves) {

@@ -131,10 +131,11 @@ class Planner {
         made_, *blocks,
         [](const CommunicatorPlan& plan) -> const RankBlocks& { return *plan.blocks; });
     if (known != made_.end()) return *known;
-    PredictedNetwork network(*blocks, network_.rates);
+    const std::size_t worthwhile = worthwhile_bytes(*blocks, network_.rates);
+    PredictedNetwork network(*blocks, network_.rates, worthwhile);
     made_.push_back({.algorithms = make_table(network.predictor, any_order_, network_.errors),
                      .blocks = blocks,
-                     .worthwhile_bytes = worthwhile_bytes(*blocks, network_.rates)});
+                     .worthwhile_bytes = worthwhile});
     return made_.back();
   }
 
@@ -167,13 +168,16 @@ std::size_t worthwhile_bytes(const RankBlocks& blocks, const NetworkRates& rates
     most = std::max(most, (rate.latency + 2 * rates.costs.message) * rate.flow);
   }
   const auto bytes = static_cast<std::size_t>(std::clamp(2 * most, 4096.0, 1048576.0));
-  return std::bit_floor(bytes + bytes / 2);  // the nearest one
+  return std::bit_floor(bytes + bytes / 2);  // up from 4/3 of a power on
 }
 
 PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates)
+    : PredictedNetwork(blocks, rates, worthwhile_bytes(blocks, rates)) {}
+
+PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates,
+                                   std::size_t worthwhile_bytes)
     : tree(blocks, rates),
-      predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks),
-                worthwhile_bytes(blocks, rates)) {}
+      predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks), worthwhile_bytes) {}
 
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes) {

@@ -34,10 +34,11 @@ constexpr std::array kOfScratch = {Collective::kAllReduce, Collective::kReduceSc
                                    Collective::kAllGather};
 
 PredictedNetwork network_among(const PlannedComm& of, const NetworkOfJob& known) {
+  const std::size_t worthwhile = of.plan->worthwhile_bytes;
   if (known.network) {
-    return PredictedNetwork(blocks_among(known.network->blocks, of.ranks), known.network->rates);
+    return {blocks_among(known.network->blocks, of.ranks), known.network->rates, worthwhile};
   }
-  return PredictedNetwork(*of.plan->blocks, assumed_rates(*of.plan->blocks));
+  return {*of.plan->blocks, assumed_rates(*of.plan->blocks), worthwhile};
 }
 
 // What stands behind the name of a table.

@@ -86,14 +86,14 @@ class Bench(ProgramTest):
         self.expect_done("bench", "comm", "--from", "4K", "--to", "4K", "--repeats", 40, "--warmup", 0, "--only", "all_reduce",
                          "--algorithm", "direct,halving,tiered", "--drop", 1, "--json", "comm.json", before=self.ranks(2))
         repeats = [row["repeats"] for row in self.read("comm.json")["rows"]]
-        self.assertTrue(all(10 <= count <= 40 for count in repeats), repeats)  # short runs, so ten tell it
+        self.assertTrue(all(1 <= count <= 40 for count in repeats), repeats)
         self.assertLess(min(repeats), 40)
 
     def test_comm_pauses_before_each_run(self):
         begin = time.monotonic()
         self.expect_done("bench", "comm", "--from", "4K", "--to", "4K", "--repeats", 4, "--warmup", 0, "--only", "all_reduce",
-                         "--pause", 0.2, "--json", "comm.json", before=self.ranks(2))
-        self.assertGreater(time.monotonic() - begin, 5 * 0.2)
+                         "--pause", 0.8, "--json", "comm.json", before=self.ranks(2))
+        self.assertGreater(time.monotonic() - begin, 5 * 0.8)
 
     def test_comm_beside_the_prediction(self):
         """Of each table's choice and of each algorithm, but not of MPI's own."""
@@ -144,11 +144,16 @@ class Bench(ProgramTest):
         self.assertIn("| all | 41.7 % | +25.0 % | +100 % | 3 | ring: all_reduce of 16M", text)
         text = script["by_size"](cells)
         self.assertIn("| 16M | 2.75 | 1.38, 1.38 | 2.00 | 1 of 1 | 2.20 | 1 of 1 | 41.7 % |", text)
-        self.assertIn("- all_reduce of 16M, 4 nodes, 4:1, ranks on 1 2 3 4: halving, 2.00 of MPI, 2.20 of tiered\n", text)
+        self.assertIn("- all_reduce of 16M, 4 nodes, 4:1, ranks on 1 2 3 4: halving, 2.00 of MPI, 2.20 of the best, tiered\n",
+                      text)
         better = {**cells[0], "times": {**times, "table": alone("halving", 1.1, 2.0)}}
         text = script["by_size"](cells, [better])
         self.assertIn("| 1 of 1, 0 in both runs | 2.20 | 1 of 1, 1 in both runs |", text)
-        self.assertIn("2.20 of tiered; again 1.00, 1.10\n", text)
+        self.assertIn("2.20 of the best, tiered; again 1.00 of MPI, 1.10 of the best\n", text)
+        other = {**better, "order": "1 3 2 4"}
+        self.assertIn("| 1 of 1, 0 in both runs, 1 not measured again |", script["by_size"](cells, [other]))
+        self.assertIn("| 16M | 2.75 | - | - | 0 of 1 |", script["by_size"](
+            [{**cells[0], "times": {name: time for name, time in times.items() if not name.startswith("MPI")}}]))
         options = types.SimpleNamespace(budget=1, rate="400mbit")
         runner = script["Runner"](options, None, results)
         self.assertEqual(runner.carriers(4, 4, "1 2 3 4", "64M", "all_reduce", "table,any,halving,tiered,ring"),

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/segments.h"
 
 namespace trireme::testing {
 

@@ -12,6 +12,7 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/segments.h"
 #include "trireme/topology/planner.h"
 #include "trireme/topology/prediction.h"
 #include "trireme/topology/stored_rates.h"
@@ -284,6 +285,9 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
   EXPECT_NEAR(missing(first, 1 << 23), -8 * 4e-5, 1e-12);  // grows with the bytes
   EXPECT_NEAR(missing(second, 512), 3e-5, 1e-12);
   EXPECT_NEAR(missing(second, 1 << 20), -4e-5, 1e-12);  // only the first was measured there
+  const std::vector<MeasuredError> of_large = {{kSum, first, 1 << 10, 4, 1e-5},
+                                               {kSum, second, 1 << 20, 4, -5e-4}};
+  EXPECT_NEAR(corrected(1e-3, of_large, kSum, second, 1 << 10, 4, 0), 1e-3 + 1e-5, 1e-12);
   EXPECT_NEAR(missing(likely[2].algorithm, 1 << 10), 3e-5, 1e-12);  // the upper one of two
   EXPECT_DOUBLE_EQ(missing(first, 1 << 20, 8), 0.0);
   EXPECT_DOUBLE_EQ(corrected(1e-3, errors, Collective::kAllGather, first, 1 << 20, 4, 0), 1e-3);
@@ -402,10 +406,11 @@ TEST(Planner, ShortMessagesAreWorthTheirCostOnSlowLinks) {
   const RankBlocks nodes(4, {{0, 1, 2, 3}});
   EXPECT_EQ(worthwhile_bytes(nodes, assumed_rates(nodes)), kWorthwhileBytes);
 
-  const CommunicatorPlan plan =
-      make_planner({.blocks = blocks, .rates = assumed_rates(blocks), .source = "a test"}, false)(
-          "data", {0, 1, 2, 3});
-  EXPECT_EQ(plan.worthwhile_bytes, worthwhile_bytes(blocks, assumed_rates(blocks)));
+  const NetworkRates slow = assumed_rates(blocks, 1e9);
+  const CommunicatorPlan plan = make_planner({.blocks = blocks, .rates = slow, .source = "a test"},
+                                             false)("data", {0, 1, 2, 3});
+  EXPECT_EQ(plan.worthwhile_bytes, std::size_t{8} << 10);
+  EXPECT_EQ(plan.worthwhile_bytes, worthwhile_bytes(blocks, slow));
   CommunicatorPlan other = plan;
   other.worthwhile_bytes = 12345;
   EXPECT_EQ(plan_from_text(plan_to_text(other)).worthwhile_bytes, 12345u);

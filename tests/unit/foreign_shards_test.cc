@@ -2,13 +2,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "trireme/io/dataset.h"
-
 #include "trireme/base/error.h"
+#include "trireme/io/dataset.h"
+#include "trireme/io/hdf5.h"
+#include "trireme/io/token_shard.h"
 
 #include "support/message_of.h"
 #include "support/token_shards.h"

@@ -1,6 +1,7 @@
 // How much memory the gradients of a step take at most.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

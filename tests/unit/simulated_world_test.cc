@@ -228,6 +228,35 @@ TEST(SimulatedWorld, WorkspaceStaysBounded) {
   EXPECT_LE(result.worst_workspace, segment);
 }
 
+// Where short messages are worth their cost, buffers are cut into more of them.
+TEST(SimulatedWorld, SegmentsAreAsSmallAsIsWorthwhile) {
+  const TreeNetwork network = one_switch(8);
+  const auto blocks = std::make_shared<const RankBlocks>(
+      8, std::vector<std::vector<int>>{{0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}});
+  const auto messages = [&](Collective collective, Algorithm algorithm, std::size_t worthwhile) {
+    SimulatedWorld world(network,
+                         {.contents = false, .worthwhile_bytes = worthwhile, .blocks = blocks});
+    const Tensor whole = world.tensor(32 << 10, DType::kF32);
+    return world
+        .run(8,
+             [&](TransportPtr transport) {
+               return make_collective(collective, algorithm, std::move(transport),
+                                      {.input = whole, .output = whole});
+             })
+        .messages;
+  };
+  for (const auto& [collective, algorithm] :
+       {std::pair(Collective::kAllReduce, Algorithm::kTiered),
+        std::pair(Collective::kAllReduce, Algorithm::kRing),
+        std::pair(Collective::kAllReduce, Algorithm::kBinomial),
+        std::pair(Collective::kBroadcast, Algorithm::kChain),
+        std::pair(Collective::kAllToAll, Algorithm::kTiered)}) {
+    EXPECT_GT(messages(collective, algorithm, std::size_t{4} << 10),
+              2 * messages(collective, algorithm, std::size_t{64} << 10))
+        << name_of(collective) << " by " << name_of(algorithm);
+  }
+}
+
 // The planner trusts whole_workspace, so it must cover what the tasks really ask for. The widest
 // need is that of sums in bf16, which are widened to fp32.
 TEST(SimulatedWorld, WorkspaceIsWithinItsEstimate) {

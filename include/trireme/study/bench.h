@@ -65,8 +65,8 @@ struct CommOptions {
                      // empty: all
   int warmup = 5;
   int repeats = 20;
-  // Limits the time of the repeats of one size, all carriers together, but each carrier has
-  // `fewest` of them. A run of more than 0.2 s counts even if it is the first one.
+  // Limits the time of the repeats of one size, all carriers together and without pauses, but each
+  // carrier has `fewest` of them. A run of more than 0.2 s counts even if it is the first one.
   double seconds = std::numeric_limits<double>::infinity();
   int fewest = 3;
   // A carrier whose median is more than this times the least of all is not repeated. Of runs below

@@ -30,9 +30,9 @@ std::vector<MeasuredError> errors_of(const StoredRates& stored);
 // are added and not multiplied. They count among as many ranks as they were measured with. Between
 // two sizes the error follows the bytes; beyond the largest size that was measured it grows with
 // them, and below the smallest one it stays. An algorithm that was not measured, or not with
-// messages that large, gets the median of those of its collective that were, so that it is neither
-// preferred nor avoided. So does a tiered reduction among ranks whose blocks send more or fewer
-// `partials` than those of the probe: it is another pattern.
+// messages that large or that small, gets the median of those of its collective that were, so that
+// it is neither preferred nor avoided. So does a tiered reduction among ranks whose blocks send
+// more or fewer `partials` than those of the probe: it is another pattern.
 double corrected(double predicted, const std::vector<MeasuredError>& errors, Collective collective,
                  Algorithm algorithm, std::size_t bytes, int ranks, int partials);
 
