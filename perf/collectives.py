@@ -387,6 +387,11 @@ def to_best(cell):
     return cell["times"]["table"]["seconds"] / cell["times"][best_of(cell)]["seconds"]
 
 
+def to_bound(cell, seconds):
+    """Nothing where either is not known."""
+    return seconds / cell["bound"] if cell["bound"] and seconds else None
+
+
 def where(cell):
     return f"{cell['operation']} of {cell['size']}, {cell['nodes']} nodes, {cell['taper']}:1, ranks on {cell['order']}"
 
@@ -432,17 +437,21 @@ def summary(cells):
                 f"{ratios[-1][1]} |\n")
     def pairs(function, of=cells):
         return [(function(cell), where(cell)) for cell in of]
-    def to_bound(name):
-        return [(cell["times"][name]["seconds"] / cell["bound"], where(cell)) for cell in cells if cell["bound"] and name in cell["times"]]
+    def bound_pairs(name):
+        return pairs(lambda cell: to_bound(cell, cell["times"].get(name, {}).get("seconds")))
+    def to_itself(cell):
+        table = cell["times"]["table"]
+        alone = cell["times"].get(table.get("algorithm"))
+        return table["seconds"] / alone["seconds"] if alone else None
     other = [cell for cell in cells if cell["times"]["table"].get("algorithm") != best_of(cell)]
-    with_peer = [cell for cell in cells if peer_of(cell)]
     text = f"\n{len(cells)} cells\n\n| ratio | worst | median | | where |\n|---|---|---|---|---|\n"
-    text += worst("table to MPI", pairs(to_peer, with_peer), 1.05)
+    text += worst("table to MPI", pairs(to_peer), 1.05)
     text += worst("table to best single algorithm", pairs(to_best), 1.05)
     text += worst("the same where the best is another algorithm than the table's", pairs(to_best, other), 1.05)
-    text += worst("table to the links' bound", to_bound("table"), 1.15)
-    text += worst("any to the links' bound", to_bound("any"), 1.15)
-    text += worst("MPI to the links' bound", [(peer_of(cell) / cell["bound"], where(cell)) for cell in with_peer if cell["bound"]], 1.15)
+    text += worst("table to the same algorithm alone", pairs(to_itself), 1.05)
+    text += worst("table to the links' bound", bound_pairs("table"), 1.15)
+    text += worst("any to the links' bound", bound_pairs("any"), 1.15)
+    text += worst("MPI to the links' bound", pairs(lambda cell: to_bound(cell, peer_of(cell))), 1.15)
     text += worst("table to MPICH's algorithms by name", [
         (cell["times"]["table"]["seconds"] / min(times), where(cell)) for cell in cells
         if (times := [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("library")])], 1.05)
@@ -472,19 +481,22 @@ def by_size(cells, again=()):
     named = ""
     for size in sorted({cell["size"] for cell in cells}, key=bytes_of):
         own = [cell for cell in cells if cell["size"] == size]
-        bounded = [cell for cell in own if cell["bound"]]
         def above(which, own=own):
             over = [cell for cell in own if (ratios(cell)[which] or 0) > 1.05]
             twice = [(second[key(cell)][which] or 0) > 1.05 for cell in over if key(cell) in second]
             unknown = f", {len(over) - len(twice)} not measured again" if len(over) > len(twice) else ""
             return f"{len(over)} of {len(own)}" + (f", {sum(twice)} in both runs{unknown}" if again else "")
-        def middle(values):
+        def middle(function, own=own):
+            values = [value for cell in own if (value := function(cell))]
             return f"{statistics.median(values):.2f}" if values else "-"
-        peers = [peer_of(cell) / cell["bound"] for cell in bounded if peer_of(cell)]
+        def table_to_bound(cell):
+            return to_bound(cell, cell["times"]["table"]["seconds"])
+        def peer_to_bound(cell):
+            return to_bound(cell, peer_of(cell))
+        most = max((peer_to_bound(cell) or 0 for cell in own), default=0)
         errors = [abs(error) for error, _ in errors_of(own)]
-        text += (f"| {size} | {middle([cell['times']['table']['seconds'] / cell['bound'] for cell in bounded])} | "
-                 f"{middle(peers)}{f', {max(peers):.2f}' if peers else ''} | {middle([to_peer(cell) for cell in own if to_peer(cell)])} | {above(0)} | "
-                 f"{middle([to_best(cell) for cell in own])} | {above(1)} | "
+        text += (f"| {size} | {middle(table_to_bound)} | {middle(peer_to_bound)}{f', {most:.2f}' if most else ''} | "
+                 f"{middle(to_peer)} | {above(0)} | {middle(to_best)} | {above(1)} | "
                  f"{f'{100 * statistics.mean(errors):.1f} %' if errors else '-'} |\n")
         def of_both(peer, best):
             return (f"{peer:.2f} of MPI, " if peer else "") + f"{best:.2f} of the best"
@@ -534,10 +546,10 @@ def main():
             print(text, end="", flush=True)
             runner.run()
     cells = results.cells()
-    tables, sizes = markdown(cells), by_size(cells, Results(options.again).cells() if options.again else ())
-    print(tables + summary(cells) + sizes, end="")
+    tables, all_sizes, sizes = markdown(cells), summary(cells), by_size(cells, Results(options.again).cells() if options.again else ())
+    print(tables + all_sizes + sizes, end="")
     if options.markdown:
-        options.markdown.write_text(text + summary(cells) + sizes + tables, encoding="utf-8")
+        options.markdown.write_text(text + all_sizes + sizes + tables, encoding="utf-8")
 
 
 if __name__ == "__main__":
