@@ -1,6 +1,7 @@
 #include "progress_engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -43,17 +44,30 @@ class Backoff {
 // MPI may move data inside a test without telling us. A poll that took this long has moved some.
 constexpr std::int64_t kBusyTestNs = 4'000;
 
+// To wake the thread costs as much as a short message where ranks share cores. So submit lets it
+// sleep where hosts have always waited at once for such an operation, and thus drive it themselves.
+// The thread then looks once in a nap whether a host does something else for once.
+constexpr std::size_t kShortBytes = 64 << 10;
+constexpr auto kNap = std::chrono::milliseconds(2);
+
 }  // namespace
 
 class ProgressEngine::State final : public Work::State {
  public:
   // The recorder names a wait for all the operations by the `first` one.
-  State(ProgressEngine& engine, std::size_t operations, const Queued& first)
-      : engine_(engine), remaining_(operations), lane_(first.key.lane), name_(first.name) {}
+  State(ProgressEngine& engine, std::size_t operations, const Queued& first, PromptWaits* waits)
+      : engine_(engine),
+        remaining_(operations),
+        lane_(first.key.lane),
+        name_(first.name),
+        prompt_(waits) {}
 
   bool done() override { return remaining_.load(std::memory_order_acquire) == 0; }
   void wait_host() override {
-    if (!done()) engine_.wait(*this);
+    const std::int64_t begin = now_ns();
+    prompt_.waited_for(begin);
+    if (prompt_.expects_wait()) engine_.hosts_drive_ = true;
+    if (!done()) engine_.wait(*this, begin);
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
@@ -61,6 +75,8 @@ class ProgressEngine::State final : public Work::State {
 
   int lane() const { return lane_; }
   std::string_view name() const { return name_; }
+
+  PromptWaits::Operation& prompt() { return prompt_; }
 
   void finish_one(std::exception_ptr error) {
     if (error) {
@@ -75,6 +91,7 @@ class ProgressEngine::State final : public Work::State {
   std::atomic<std::size_t> remaining_;
   const int lane_;
   const std::string_view name_;
+  PromptWaits::Operation prompt_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };
@@ -94,16 +111,29 @@ void ProgressEngine::stop() {
 
 Work ProgressEngine::submit(std::vector<Queued> operations) {
   if (operations.empty()) return {};
-  auto state = std::make_shared<State>(*this, operations.size(), operations.front());
+  std::shared_ptr<State> state;
+  bool wake = true;
   {
     const std::lock_guard lock(inbox_mutex_);
+    state = std::make_shared<State>(*this, operations.size(), operations.front(),
+                                    prompt_waits(operations));
+    wake = !naps_ || !state->prompt().expects_wait();
     pending_ += operations.size();
     for (Queued& operation : operations) inbox_.push_back({std::move(operation), state});
     if (!thread_.joinable()) thread_ = start_quiet_thread([this] { run(); });
   }
   try_advance();  // sends its messages now
-  if (!state->done()) wake_.notify_one();
+  if (wake && !state->done()) wake_.notify_one();
+  state->prompt().submitted(now_ns());
   return Work(std::move(state));
+}
+
+// Only short collectives are counted: others are worth a thread, and the state of an engine must
+// not grow with the peers it has met.
+PromptWaits* ProgressEngine::prompt_waits(const std::vector<Queued>& operations) {
+  const Queued& only = operations.front();
+  if (operations.size() > 1 || only.key.peer >= 0 || only.bytes > kShortBytes) return nullptr;
+  return &prompt_waits_[{only.key.lane, only.name}];
 }
 
 void ProgressEngine::prepare_thread(std::function<void()> prepare) {
@@ -127,8 +157,7 @@ bool ProgressEngine::drain(double seconds) {
 }
 
 // The caller's thread advances the tasks itself, so no thread has to be woken when they are done.
-void ProgressEngine::wait(State& state) {
-  const std::int64_t begin = now_ns();
+void ProgressEngine::wait(State& state, std::int64_t begin) {
   ++waiting_hosts_;
   while (!state.done()) {
     if (!try_advance() && !state.done()) sched_yield();
@@ -212,13 +241,23 @@ void ProgressEngine::finish(Entry& entry, std::exception_ptr error) {
 void ProgressEngine::run() {
   std::unique_lock lock(inbox_mutex_);
   while (!stopping_) {
-    wake_.wait(lock, [this] { return stopping_ || wanted(); });
+    sleep(lock);
     const std::function<void()> prepare = std::exchange(prepare_, nullptr);
     unprepared_ = false;
     lock.unlock();
     if (prepare) prepare();
     poll();
     lock.lock();
+  }
+}
+
+void ProgressEngine::sleep(std::unique_lock<std::mutex>& inbox) {
+  while (!stopping_ && !wanted()) {
+    naps_ = hosts_drive_.exchange(false);
+    if (naps_)
+      wake_.wait_for(inbox, kNap);
+    else
+      wake_.wait(inbox);
   }
 }
 

@@ -12,11 +12,14 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/comm/task.h"
 #include "trireme/comm/work.h"
+
+#include "prompt_waits.h"
 
 namespace trireme {
 
@@ -72,24 +75,31 @@ class ProgressEngine {
     std::uint64_t id = 0;  // the recorder's id, once it is in flight
   };
 
-  void wait(State& state);
+  // Returns nullptr where the thread is always woken; needs inbox_mutex_.
+  PromptWaits* prompt_waits(const std::vector<Queued>& operations);
+  void wait(State& state, std::int64_t begin_ns);
   bool advance_all();  // true if anything moved; needs drive_mutex_
   bool advance_lane(std::deque<Entry>& lane);
   Task::Step advance_head(Entry& head);
   void finish(Entry& entry, std::exception_ptr error);
-  bool try_advance();  // advance_all, unless another thread is in it
-  void run();          // body of the thread
-  void poll();         // until nothing is pending, a host thread takes over, or prepare_ is set
+  bool try_advance();                               // advance_all, unless another thread is in it
+  void run();                                       // body of the thread
+  void sleep(std::unique_lock<std::mutex>& inbox);  // until it is wanted
+  void poll();  // until nothing is pending, a host thread takes over, or prepare_ is set
   bool wanted() const { return pending_ > 0 && waiting_hosts_ == 0; }
 
   FlightRecorder& recorder_;
   std::atomic<std::size_t> pending_ = 0;
   std::atomic<int> waiting_hosts_ = 0;  // host threads that drive progress themselves
   std::atomic<bool> stopping_ = false;
+  std::atomic<bool> hosts_drive_ =
+      false;  // one has waited at once, as expected, since the last nap
 
-  std::mutex inbox_mutex_;  // guards inbox_, thread_ and prepare_, and sleeping on wake_
+  std::mutex inbox_mutex_;  // guards all down to prepare_, and sleeping on wake_
   std::condition_variable wake_;
   std::deque<Entry> inbox_;
+  std::map<std::pair<int, std::string_view>, PromptWaits> prompt_waits_;  // by lane and name
+  bool naps_ = false;   // the thread sleeps for kNap at most, so submit may let it sleep
   std::thread thread_;  // started with the first operation
   std::function<void()> prepare_;
   std::atomic<bool> unprepared_ = false;  // prepare_ must be called; set under both mutexes

@@ -61,6 +61,21 @@ TEST_F(ProgressEngineTest, WakesUpAfterBeingIdle) {
   }
 }
 
+// Hosts that always wait at once let the thread sleep. It must look by itself when one does not.
+TEST_F(ProgressEngineTest, GoesOnWithWhatAHostForOnceDoesNotWaitFor) {
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 50; ++i) {
+      int steps = 0;
+      engine_.submit(one({}, [steps]() mutable { return ++steps > 3 ? Step::kDone : Step::kIdle; }))
+          .wait_host();
+    }
+    std::atomic<bool> gate = false;
+    const Work work = engine_.submit(one({}, [&] { return gate ? Step::kDone : Step::kIdle; }));
+    gate = true;
+    while (!work.done()) sched_yield();
+  }
+}
+
 // A waiting host drives all lanes and sends the engine's thread to sleep; when it leaves, what
 // other lanes hold must go on.
 TEST_F(ProgressEngineTest, TakesOverFromAHostThatHasWaited) {
@@ -211,6 +226,48 @@ TEST(FlightRecorder, KeepsTheLast1024AndNumbersEachLane) {
   EXPECT_EQ(finished.back().lane, 1);
   EXPECT_EQ(recorder.begin(1, 4, true, "send", 8) > 0, true);
   EXPECT_EQ(recorder.under_way().front().sequence, 1u);
+}
+
+// One operation whose host waits so many nanoseconds after it has submitted it, or never if < 0.
+// Returns whether that was expected.
+bool expected_wait(PromptWaits& waits, std::int64_t after) {
+  PromptWaits::Operation operation(&waits);
+  operation.submitted(1'000'000);
+  if (after >= 0) operation.waited_for(1'000'000 + after);
+  return operation.expects_wait();
+}
+
+TEST(PromptWaits, AreExpectedAfterEnoughInARow) {
+  PromptWaits waits;
+  for (int i = 0; i < PromptWaits::kEnough; ++i) EXPECT_FALSE(expected_wait(waits, 500));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(expected_wait(waits, 500));
+}
+
+TEST(PromptWaits, AreNotExpectedAfterALateOneOrNone) {
+  for (const std::int64_t after : {PromptWaits::kAtOnceNs, std::int64_t{-1}}) {
+    PromptWaits waits;
+    for (int i = 0; i < 2 * PromptWaits::kEnough; ++i) expected_wait(waits, 0);
+    EXPECT_TRUE(expected_wait(waits, after));
+    for (int i = 0; i < PromptWaits::kEnough; ++i) EXPECT_FALSE(expected_wait(waits, 0));
+    EXPECT_TRUE(expected_wait(waits, 0));
+  }
+}
+
+TEST(PromptWaits, AreNotExpectedOfTheSecondOfTwoAtATime) {
+  PromptWaits waits;
+  for (int i = 0; i < PromptWaits::kEnough; ++i) expected_wait(waits, 0);
+  const PromptWaits::Operation first(&waits), second(&waits);
+  EXPECT_TRUE(first.expects_wait());
+  EXPECT_FALSE(second.expects_wait());
+}
+
+TEST(PromptWaits, AreNeverExpectedOfAKindThatIsNotCounted) {
+  for (int i = 0; i < 2 * PromptWaits::kEnough; ++i) {
+    PromptWaits::Operation operation(nullptr);
+    operation.submitted(0);
+    operation.waited_for(0);
+    EXPECT_FALSE(operation.expects_wait());
+  }
 }
 
 }  // namespace
