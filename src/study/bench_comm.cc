@@ -27,6 +27,7 @@ constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
 constexpr double kLongRun = 0.2;  // seconds; a first run that long tells who is far behind
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of shorter runs than this, in seconds, a few tell it: one may have been disturbed.
 constexpr double kShortRun = 0.02;
 constexpr std::size_t kShortRuns = 10;
@@ -106,6 +107,9 @@ class Trial {
     }
   }
 
+  // Where the runs of all carriers begin and end together. A rank that is done early already begins
+  // the end, and takes time from those that share its cores, so the end must be the same for all.
+  Communicator& meeting() const { return comm_; }
   std::int64_t bytes() const { return whole_ * kElementBytes; }
 
   // Resets the buffer of an in-place operation to its first values, since repeated sums would grow.
@@ -200,15 +204,15 @@ std::int64_t unit_of(std::string_view suffix) {
 double timed_run(Trial& trial, const Carrier& carrier, double pause) {
   trial.prepare();
   if (pause > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-  carrier.comm->barrier().wait_host();
+  trial.meeting().barrier().wait_host();
   const Stopwatch watch;
   trial.run(carrier);
-  return carrier.comm->all_reduce_host(watch.seconds(), ReduceOp::kMax);
+  return trial.meeting().all_reduce_host(watch.seconds(), ReduceOp::kMax);
 }
 
 // The least median of all carriers; infinity if there is none.
 double least_median(const std::vector<std::vector<double>>& seconds) {
-  double least = std::numeric_limits<double>::infinity();
+  double least = kInfinity;
   for (const std::vector<double>& runs : seconds) {
     if (!runs.empty()) least = std::min(least, median(runs));
   }
@@ -245,12 +249,12 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
                     .wrong = trial.wrong(),
                     .algorithm = carriers[c].algorithm(op, trial.bytes())});
   }
-  const auto enough = [&](std::size_t c) {
+  const auto enough = [&](std::size_t c, double least) {
     if (seconds[c].empty()) return false;
-    if (std::isfinite(options.drop)) {
+    if (std::isfinite(least)) {
       const double usual = median(seconds[c]);
       const bool tells = usual > kShortRun || seconds[c].size() >= kShortRuns;
-      if (tells && usual > options.drop * least_median(seconds)) return true;
+      if (tells && usual > options.drop * least) return true;
     }
     const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
     return count >= options.repeats || (spent > options.seconds && count >= options.fewest);
@@ -264,8 +268,9 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
     // Each round has another order, so that none always follows the same one: after a call that
     // spins for its messages, the threads of the next one wake up late.
     std::ranges::shuffle(order, random);
+    const double least = std::isfinite(options.drop) ? least_median(seconds) : kInfinity;
     for (const std::size_t c : order) {
-      if (enough(c)) continue;
+      if (enough(c, least)) continue;
       const double run = timed_run(trial, carriers[c], options.pause);
       spent += run;
       if (is_first[c]) seconds[c].clear();
