@@ -3,7 +3,7 @@
 
 usage: perf/collectives.py [--results FILE] [--budget SECONDS] [--rate R] [--tapers 4,2] [--nodes 4,3] [--placements N]
                            [--only OP,...] [--sizes B,B,...] [--no-library] [--seconds S] [--cell SECONDS] [--markdown FILE]
-       perf/collectives.py --report FILE [--again FILE] [--markdown FILE]
+       perf/collectives.py --report FILE [--again FILE]... [--markdown FILE]
 
 Needs root (tests/slurm/cluster.sh --mode network). It makes a cluster of two leaves with two nodes each; with 3 nodes the
 second leaf has one. The uplinks get the rate of two nodes divided by the taper. It says what raw TCP on all links at once
@@ -29,7 +29,8 @@ bursts are as much smaller, down to 3 KiB, and so are the messages that can be m
 Columns: table is what the communicator's table chooses, with the algorithm; best is the fastest single algorithm of ours
 that adds in the same order; any is the table of comm.order any; MPI is the faster of its blocking calls and its
 non-blocking ones with test and yield. The error of a prediction is predicted / measured - 1, of each algorithm alone.
---again names the results of a second run: which cells are above a limit in both, since small messages scatter.
+--again names the results of another run: which cells are above a limit by the median of all runs, since small messages
+scatter.
 """
 
 import argparse
@@ -470,22 +471,27 @@ def summary(cells):
 
 
 def by_size(cells, again=()):
-    """A row for each size, and the cells that are above a limit. Of a second run: how many are above in both."""
-    def ratios(cell):
-        return to_peer(cell), to_best(cell)
+    """A row for each size, and the cells that are above a limit. Of more runs: how many are above by the median of all."""
     def key(cell):
         return where(cell), cell["rate"]
-    second = {key(cell): ratios(cell) for cell in again}
+    others = [{key(cell): cell for cell in run} for run in again]
+    def runs_of(cell):
+        return [cell] + [run[key(cell)] for run in others if key(cell) in run]
+    def usual(function, cell):
+        values = [value for run in runs_of(cell) if (value := function(run))]
+        return statistics.median(values) if values else 0
     text = ("\n| size | to the bound, median | MPI to the bound, median and worst | to MPI, median | above 1.05 | to the best single "
             "algorithm, median | above 1.05 | error of predictions, mean |\n|---|---|---|---|---|---|---|---|\n")
     named = ""
     for size in sorted({cell["size"] for cell in cells}, key=bytes_of):
         own = [cell for cell in cells if cell["size"] == size]
-        def above(which, own=own):
-            over = [cell for cell in own if (ratios(cell)[which] or 0) > 1.05]
-            twice = [(second[key(cell)][which] or 0) > 1.05 for cell in over if key(cell) in second]
-            unknown = f", {len(over) - len(twice)} not measured again" if len(over) > len(twice) else ""
-            return f"{len(over)} of {len(own)}" + (f", {sum(twice)} in both runs{unknown}" if again else "")
+        def above(function, own=own):
+            text = f"{sum((function(cell) or 0) > 1.05 for cell in own)} of {len(own)}"
+            if not again:
+                return text
+            once = sum(len(runs_of(cell)) == 1 for cell in own)
+            return (f"{text}, {sum(usual(function, cell) > 1.05 for cell in own)} by the median of {len(again) + 1} runs"
+                    + (f", {once} measured once" if once else ""))
         def middle(function, own=own):
             values = [value for cell in own if (value := function(cell))]
             return f"{statistics.median(values):.2f}" if values else "-"
@@ -496,15 +502,15 @@ def by_size(cells, again=()):
         most = max((peer_to_bound(cell) or 0 for cell in own), default=0)
         errors = [abs(error) for error, _ in errors_of(own)]
         text += (f"| {size} | {middle(table_to_bound)} | {middle(peer_to_bound)}{f', {most:.2f}' if most else ''} | "
-                 f"{middle(to_peer)} | {above(0)} | {middle(to_best)} | {above(1)} | "
+                 f"{middle(to_peer)} | {above(to_peer)} | {middle(to_best)} | {above(to_best)} | "
                  f"{f'{100 * statistics.mean(errors):.1f} %' if errors else '-'} |\n")
-        def of_both(peer, best):
-            return (f"{peer:.2f} of MPI, " if peer else "") + f"{best:.2f} of the best"
+        def of_both(cell):
+            return (f"{to_peer(cell):.2f} of MPI, " if peer_of(cell) else "") + f"{to_best(cell):.2f} of the best"
         for cell in own:
-            if max(to_peer(cell) or 0, to_best(cell)) > 1.05:
-                twice = f"; again {of_both(*second[key(cell)])}" if key(cell) in second else ""
-                named += (f"- {where(cell)}: {cell['times']['table'].get('algorithm', '')}, {of_both(*ratios(cell))}, "
-                          f"{best_of(cell)}{twice}\n")
+            if max(to_peer(cell) or 0, to_best(cell), usual(to_peer, cell), usual(to_best, cell)) > 1.05:
+                more = "".join(f"; again {of_both(run)}" for run in runs_of(cell)[1:])
+                named += (f"- {where(cell)}: {cell['times']['table'].get('algorithm', '')}, {of_both(cell)}, "
+                          f"{best_of(cell)}{more}\n")
     return text + "\n" + named
 
 
@@ -512,7 +518,7 @@ def arguments():
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("collectives.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
-    parser.add_argument("--again", type=pathlib.Path)
+    parser.add_argument("--again", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--budget", type=float, default=2400.0)
     parser.add_argument("--cell", type=float, default=120.0)
     parser.add_argument("--rate", default="400mbit")
@@ -525,7 +531,7 @@ def arguments():
     parser.add_argument("--no-library", action="store_true")
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
-    for path in (options.report, options.again):
+    for path in (options.report, *options.again):
         if path and not path.exists():
             parser.error(f"{path} is not there")
     return options
@@ -546,7 +552,8 @@ def main():
             print(text, end="", flush=True)
             runner.run()
     cells = results.cells()
-    tables, all_sizes, sizes = markdown(cells), summary(cells), by_size(cells, Results(options.again).cells() if options.again else ())
+    sizes = by_size(cells, [Results(path).cells() for path in options.again])
+    tables, all_sizes = markdown(cells), summary(cells)
     print(tables + all_sizes + sizes, end="")
     if options.markdown:
         options.markdown.write_text(text + all_sizes + sizes + tables, encoding="utf-8")

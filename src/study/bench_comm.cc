@@ -28,9 +28,11 @@ constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
 constexpr double kLongRun = 0.2;  // seconds; a first run that long tells who is far behind
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Of shorter runs than this, in seconds, a few tell it: one may have been disturbed.
-constexpr double kShortRun = 0.02;
-constexpr std::size_t kShortRuns = 10;
+// One run of this many seconds tells how fast a carrier is. Of shorter ones it takes so many, and
+// so many seconds together, since what disturbs some of them must not decide.
+constexpr double kTellingRun = 0.02;
+constexpr std::size_t kTellingRuns = 10;
+constexpr double kTellingSeconds = 0.005;
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -219,6 +221,11 @@ double least_median(const std::vector<std::vector<double>>& seconds) {
   return least;
 }
 
+bool tells(std::size_t runs, double usual_seconds) {
+  return usual_seconds > kTellingRun ||
+         (runs >= kTellingRuns && static_cast<double>(runs) * usual_seconds >= kTellingSeconds);
+}
+
 // Whether the name contains one of the words of a list, which is empty for all.
 bool is_among(std::string_view name, const std::string& list) {
   for (const std::string& word : split_list(list)) {
@@ -253,8 +260,7 @@ void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective
     if (seconds[c].empty()) return false;
     if (std::isfinite(least)) {
       const double usual = median(seconds[c]);
-      const bool tells = usual > kShortRun || seconds[c].size() >= kShortRuns;
-      if (tells && usual > options.drop * least) return true;
+      if (tells(seconds[c].size(), usual) && usual > options.drop * least) return true;
     }
     const int count = is_first[c] ? 0 : static_cast<int>(seconds[c].size());
     return count >= options.repeats || (spent > options.seconds && count >= options.fewest);

@@ -147,11 +147,12 @@ class Bench(ProgramTest):
         self.assertIn("- all_reduce of 16M, 4 nodes, 4:1, ranks on 1 2 3 4: halving, 2.00 of MPI, 2.20 of the best, tiered\n",
                       text)
         better = {**cells[0], "times": {**times, "table": alone("halving", 1.1, 2.0)}}
-        text = script["by_size"](cells, [better])
-        self.assertIn("| 1 of 1, 0 in both runs | 2.20 | 1 of 1, 1 in both runs |", text)
-        self.assertIn("2.20 of the best, tiered; again 1.00 of MPI, 1.10 of the best\n", text)
+        text = script["by_size"](cells, [[better], [better]])
+        self.assertIn("| 1 of 1, 0 by the median of 3 runs | 2.20 | 1 of 1, 1 by the median of 3 runs |", text)
+        self.assertIn("2.20 of the best, tiered; again 1.00 of MPI, 1.10 of the best; again 1.00 of MPI, 1.10 of the best\n",
+                      text)
         other = {**better, "order": "1 3 2 4"}
-        self.assertIn("| 1 of 1, 0 in both runs, 1 not measured again |", script["by_size"](cells, [other]))
+        self.assertIn("| 1 of 1, 1 by the median of 2 runs, 1 measured once |", script["by_size"](cells, [[other]]))
         self.assertIn("| 16M | 2.75 | - | - | 0 of 1 |", script["by_size"](
             [{**cells[0], "times": {name: time for name, time in times.items() if not name.startswith("MPI")}}]))
         options = types.SimpleNamespace(budget=1, rate="400mbit")
