@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/sum_tree.h"
 
 #include "rounds.h"
 
@@ -16,12 +17,6 @@ namespace trireme {
 namespace {
 
 using Pattern = CommunicationRound::Pattern;
-
-// The rank that stands for a term of T(ranks), which begins with pairs.
-int rank_of_term(int term, int ranks) {
-  const int pairs = ranks - static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
-  return term < pairs ? 2 * term : term + pairs;
-}
 
 }  // namespace
 
@@ -202,7 +197,8 @@ Predictor::Shape Predictor::everyone() const {
 
 Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
   const int p = ranks();
-  const int terms = static_cast<int>(std::bit_floor(static_cast<unsigned>(p)));
+  const SumTree tree(p, blocks_.get());
+  const int terms = tree.terms();
   Shape shape{.ends = 2};
   switch (pattern) {
     case Pattern::kShift:
@@ -210,14 +206,14 @@ Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
       break;
     case Pattern::kXor:
       for (int term = 0; term < terms; ++term) {
-        load(shape, rank_of_term(term, p), rank_of_term(term ^ step, p));
+        load(shape, tree.rank_of(term), tree.rank_of(term ^ step));
       }
       break;
     case Pattern::kJoin:
     case Pattern::kSpread:
       shape.ends = 1;
       for (int term = 0; term < terms; term += 2 * step) {
-        const int low = rank_of_term(term, p), high = rank_of_term(term + step, p);
+        const int low = tree.rank_of(term), high = tree.rank_of(term + step);
         load(shape, pattern == Pattern::kJoin ? high : low, pattern == Pattern::kJoin ? low : high);
       }
       break;
@@ -227,9 +223,13 @@ Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
     case Pattern::kFold:
     case Pattern::kUnfold:
       shape.ends = 1;
-      for (int pair = 0; pair < p - terms; ++pair) {
-        const int odd = pattern == Pattern::kFold ? 1 : 0;
-        load(shape, 2 * pair + odd, 2 * pair + 1 - odd);
+      for (int term = 0; term < tree.pairs(); ++term) {
+        const int stands = tree.rank_of(term), other = stands ^ 1;
+        if (pattern == Pattern::kFold) {
+          load(shape, other, stands);
+        } else {
+          load(shape, stands, other);
+        }
       }
       break;
     case Pattern::kRing:

@@ -62,7 +62,7 @@ Rounds steps(int ranks, double bytes, double reduced) {
   return rounds;
 }
 
-// Each pair becomes one term; `bytes` go from the odd rank and are added by the even one.
+// Each pair becomes one term; `bytes` go to the rank that stands for it, which adds them.
 void add_fold(Rounds& rounds, int ranks, double bytes) {
   if (terms_of(ranks) == ranks) return;
   rounds.push_back({.pattern = Pattern::kFold, .bytes = bytes, .reduced = bytes});

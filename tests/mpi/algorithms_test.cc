@@ -257,7 +257,7 @@ TYPED_TEST(AllTypes, EveryBroadcastAndAllToAllBringsTheData) {
 TEST_F(AlgorithmsTest, DoublingSendsAsMuchAsItsPlan) {
   among_ranks([](MpiGroup group) {
     group.piece_bytes = std::size_t{1} << 20;
-    const DoublingPlan plan(group.rank, group.size);
+    const DoublingPlan plan(group.rank, SumTree(group.size, group.blocks.get()));
     constexpr std::size_t kCount = 1000;
     auto data = contribution<BFloat16>(kCount);
     sent = {};
@@ -273,7 +273,7 @@ TEST_F(AlgorithmsTest, DoublingSendsAsMuchAsItsPlan) {
 TEST_F(AlgorithmsTest, HalvingSendsTwiceTheBuffer) {
   among_ranks([](MpiGroup group) {
     group.piece_bytes = group.segment_bytes = std::size_t{1} << 20;
-    const DoublingPlan plan(group.rank, group.size);
+    const DoublingPlan plan(group.rank, SumTree(group.size, group.blocks.get()));
     constexpr std::size_t kCount = 1024;
     auto data = contribution<float>(kCount);
     sent = {};
@@ -324,7 +324,9 @@ TEST_F(AlgorithmsTest, RoundedSumsTravelInTheTensorsType) {
         run(Collective::kBroadcast, Algorithm::kBinomial, group, {.output = wrap(first)});
         EXPECT_TRUE(same_bits(first, data)) << name_of(algorithm);
       }
-      const bool sends_partials = group.size >= 4 && DoublingPlan(group.rank, group.size).has_term;
+      const bool sends_partials =
+          group.size >= 4 &&
+          DoublingPlan(group.rank, SumTree(group.size, group.blocks.get())).has_term;
       if (algorithm == Algorithm::kDoubling && sends_partials) {
         EXPECT_LT(bytes[1], bytes[0]);
       }

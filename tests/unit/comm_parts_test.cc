@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -322,7 +323,7 @@ struct Sent {
 Sent sent_by_doubling(int ranks, std::size_t bytes) {
   Sent worst;
   for (int rank = 0; rank < ranks; ++rank) {
-    const DoublingPlan plan(rank, ranks);
+    const DoublingPlan plan(rank, SumTree(ranks));
     const std::size_t messages = plan.rounds.size() + (plan.has_partner() ? 1 : 0);
     worst = {std::max(worst.messages, messages), std::max(worst.bytes, messages * bytes)};
   }
@@ -383,44 +384,78 @@ TEST(AlgorithmTable, NormsAmongManyRanksCostTheLogarithm) {
 
 // Every message of recursive doubling has its receiver, in the same round, and every rank has the
 // whole sum in the end.
-TEST(SumTree, TheRanksOfRecursiveDoublingAgree) {
-  for (int ranks = 1; ranks <= 70; ++ranks) {
-    std::vector<DoublingPlan> plans;
-    std::vector<std::set<int>> known;  // whose contributions a rank's partial result holds
-    for (int rank = 0; rank < ranks; ++rank) {
-      plans.emplace_back(rank, ranks);
-      known.push_back({rank});
-    }
-    const auto at = [&](int rank) -> auto& {
-      return plans[static_cast<std::size_t>(rank)];
-    };
-    const auto known_at = [&](int rank) -> auto& {
-      return known[static_cast<std::size_t>(rank)];
-    };
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (!at(rank).has_partner()) continue;
-      EXPECT_EQ(at(at(rank).partner).partner, rank);
-      EXPECT_NE(at(at(rank).partner).has_term, at(rank).has_term);
-      if (at(rank).has_term) known_at(rank).insert(at(rank).partner);
-    }
-    const std::size_t rounds = at(0).rounds.size();
-    for (std::size_t round = 0; round < rounds; ++round) {
-      const auto before = known;
-      for (int rank = 0; rank < ranks; ++rank) {
-        if (!at(rank).has_term) continue;
-        const DoublingPlan::Round& mine = at(rank).rounds.at(round);
-        EXPECT_EQ(at(mine.peer).rounds.at(round).peer, rank);
-        EXPECT_EQ(mine.is_left, rank < mine.peer);
-        const auto& theirs = before[static_cast<std::size_t>(mine.peer)];
-        known_at(rank).insert(theirs.begin(), theirs.end());
-      }
-    }
+void expect_agreement(int ranks, const RankBlocks* blocks) {
+  std::vector<DoublingPlan> plans;
+  std::vector<std::set<int>> known;  // whose contributions a rank's partial result holds
+  for (int rank = 0; rank < ranks; ++rank) {
+    plans.emplace_back(rank, SumTree(ranks, blocks));
+    known.push_back({rank});
+  }
+  const auto at = [&](int rank) -> auto& {
+    return plans[static_cast<std::size_t>(rank)];
+  };
+  const auto known_at = [&](int rank) -> auto& {
+    return known[static_cast<std::size_t>(rank)];
+  };
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!at(rank).has_partner()) continue;
+    EXPECT_EQ(at(at(rank).partner).partner, rank);
+    EXPECT_NE(at(at(rank).partner).has_term, at(rank).has_term);
+    if (at(rank).has_term) known_at(rank).insert(at(rank).partner);
+  }
+  const std::size_t rounds = at(ranks - 1).rounds.size();  // of a term that is no pair
+  for (std::size_t round = 0; round < rounds; ++round) {
+    const auto before = known;
     for (int rank = 0; rank < ranks; ++rank) {
       if (!at(rank).has_term) continue;
-      EXPECT_EQ(at(rank).rounds.size(), rounds);
-      EXPECT_EQ(known_at(rank).size(), static_cast<std::size_t>(ranks)) << ranks;
+      const DoublingPlan::Round& mine = at(rank).rounds.at(round);
+      EXPECT_EQ(at(mine.peer).rounds.at(round).peer, rank);
+      EXPECT_EQ(mine.is_left, rank < mine.peer);
+      const auto& theirs = before[static_cast<std::size_t>(mine.peer)];
+      known_at(rank).insert(theirs.begin(), theirs.end());
     }
   }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!at(rank).has_term) continue;
+    EXPECT_EQ(at(rank).rounds.size(), rounds);
+    EXPECT_EQ(known_at(rank).size(), static_cast<std::size_t>(ranks)) << ranks;
+  }
+}
+
+TEST(SumTree, TheRanksOfRecursiveDoublingAgree) {
+  std::mt19937 random(3);
+  for (int ranks = 1; ranks <= 70; ++ranks) {
+    expect_agreement(ranks, nullptr);
+    std::vector<int> nodes;
+    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<int>(random() % 9));
+    const RankBlocks blocks(ranks, {nodes});
+    expect_agreement(ranks, &blocks);
+  }
+}
+
+// The rank of a pair that is nearer to the next term, or else to the one after that.
+TEST(SumTree, ThePlacesOfRanksSayWhoStandsForAPair) {
+  const auto standing = [](int ranks, std::vector<std::vector<int>> tiers) {
+    const RankBlocks blocks(ranks, std::move(tiers));
+    const SumTree tree(ranks, &blocks);
+    std::vector<int> result;
+    for (int term = 0; term < tree.terms(); ++term) {
+      result.push_back(tree.rank_of(term));
+      EXPECT_TRUE(tree.stands_for_term(result.back()));
+    }
+    return result;
+  };
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(standing(3, {{0, 1, 2}, {0, 0, 1}}), Ranks({0, 2}));
+  EXPECT_EQ(standing(3, {{0, 1, 2}, {0, 1, 0}}), Ranks({0, 2}));
+  EXPECT_EQ(standing(3, {{0, 1, 2}, {0, 1, 1}}), Ranks({1, 2}));
+  EXPECT_EQ(standing(3, {{0, 1, 1}, {0, 0, 0}}), Ranks({1, 2}));  // on one node
+  // Of 6 ranks, terms 0 and 1 are pairs: rank 1 is beside rank 2, and 2 beside 1.
+  EXPECT_EQ(standing(6, {{0, 1, 1, 2, 3, 3}}), Ranks({1, 2, 4, 5}));
+  // Nobody of the next term is near; rank 1 is beside term 2.
+  EXPECT_EQ(standing(6, {{0, 3, 1, 2, 3, 4}}), Ranks({1, 2, 4, 5}));
+  EXPECT_EQ(standing(4, {{0, 1, 1, 1}}), Ranks({0, 1, 2, 3}));  // no pairs
+  EXPECT_EQ(SumTree(3).rank_of(0), 0);
 }
 
 // How the contributions of ranks 0, 1, ... are put together, as text.

@@ -257,5 +257,25 @@ TEST(Predictor, SimulationAndClosedFormsAgree) {
   }
 }
 
+// Rank 1 stands for ranks 0 and 1, since it is beside rank 2.
+TEST(Predictor, ClosedFormsKnowWhoStandsForAPair) {
+  const DistanceRates leaf{.latency = 2e-6, .flow = 1e10, .host = 1e10},
+      far{.latency = 4e-6, .flow = 1e10, .host = 1e10, .block = 2.5e9};
+  const RankBlocks blocks(3, {{0, 1, 2}, {0, 1, 1}});
+  const TreeNetwork network(blocks, {.distances = {leaf, leaf, far}});
+  Predictor predictor(network, {.message = 1e-7, .reduced_byte = 1e-10, .copied_byte = 0.0},
+                      std::make_shared<RankBlocks>(blocks));
+  for (const Algorithm algorithm :
+       {Algorithm::kDoubling, Algorithm::kHalving, Algorithm::kBinomial}) {
+    constexpr std::size_t kBytes = std::size_t{1} << 22;
+    const auto form = predictor.closed_form(Collective::kAllReduce, algorithm, kBytes);
+    ASSERT_TRUE(form);
+    EXPECT_NEAR(
+        form->seconds / predictor.simulate(Collective::kAllReduce, algorithm, kBytes).seconds, 1.0,
+        most_apart(algorithm))
+        << name_of(algorithm);
+  }
+}
+
 }  // namespace
 }  // namespace trireme

@@ -26,7 +26,7 @@ struct CommunicationRound {
     kJoin,      // of these, those with the bit to those without
     kSpread,    // the other way
     kEveryone,  // every rank to every other
-    kFold,      // the odd ranks of the pairs that T(ranks) begins with to the even ones
+    kFold,      // in each pair that T(ranks) begins with, to the rank that stands for it
     kUnfold,    // the other way
     kRing,      // each rank to the next one in the order of the network
     kTier,  // each rank to its likes in the other blocks, `step` tiers up, of the same block above

@@ -15,10 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/sum_tree.h"
+
 #include "collectives.h"
 #include "pair_sum.h"
 #include "segmented_task.h"
-#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 namespace {
@@ -30,7 +31,7 @@ struct HalvingPlan {
     Range keep, give;  // positions
   };
 
-  HalvingPlan(int rank, int ranks) : tree(ranks), pairs(rank, ranks) {
+  HalvingPlan(int rank, const SumTree& sums) : tree(sums), pairs(rank, sums) {
     Range here{0, static_cast<std::size_t>(tree.terms())};
     for (const DoublingPlan::Round& round : pairs.rounds) {
       const std::size_t middle = (here.begin + here.end) / 2;
@@ -105,7 +106,7 @@ class HalvingTask : public ListedTask {
  protected:
   HalvingTask(TransportPtr transport, DType dtype, ReduceOp op)
       : ListedTask(std::move(transport)),
-        plan_(rank(), size()),
+        plan_(rank(), SumTree(size(), this->transport().blocks().get())),
         op_(op),
         dtype_(dtype),
         pairs_(this->transport(), plan_.pairs, op, dtype) {}
@@ -126,8 +127,8 @@ class HalvingTask : public ListedTask {
   // The last stage of a segment.
   void release(const Layout& layout) { memory(layout) = {}; }
 
-  // Brings the result at this term's position into the layout. An odd rank of a pair only gives
-  // its contribution away.
+  // Brings the result at this term's position into the layout. A rank that does not stand for its
+  // pair only gives its contribution away.
   void reduce(const Layout& layout) {
     then([=, this] { pairs_.join(memory(layout).term, at(layout, 0), layout.count()); });
     if (!has_term()) return skip(levels() + 1);
@@ -156,7 +157,7 @@ class HalvingTask : public ListedTask {
     }
   }
 
-  // Hands a range of elements from the even rank of a pair to the odd one.
+  // Hands a range of elements from the rank that stands for a pair to the other.
   void hand_over(const Layout& layout, Range range) {
     if (!has_partner()) return skip(1);
     then([=, this] {
@@ -284,17 +285,18 @@ class HalvingParts : public HalvingTask {
       }
     }
   }
-  // The elements of this rank's part.
-  Range own(Range slice, const Layout& layout) const {
+  // The elements of a rank's part.
+  Range part_of_rank(int rank, Range slice, const Layout& layout) const {
     Range range;
     for_each_part(slice, layout, [&](int peer, std::size_t index) {
-      if (peer == rank()) range = {index, index + slice.size()};
+      if (peer == rank) range = {index, index + slice.size()};
     });
     return range;
   }
-  Range partners(Range slice, const Layout& layout) const {
-    const Range mine = own(slice, layout);
-    return has_term() ? Range{mine.end, mine.end + slice.size()} : mine;
+  Range own(Range slice, const Layout& layout) const { return part_of_rank(rank(), slice, layout); }
+  // Of the rank of a pair that does not stand for it.
+  Range handed_over(Range slice, const Layout& layout) const {
+    return part_of_rank(has_term() ? plan_.pairs.partner : rank(), slice, layout);
   }
   std::byte* element_of(const Tensor& tensor, int part, Range slice) const {
     return bytes_of(tensor) + (static_cast<std::size_t>(part) * part_ + slice.begin) * element();
@@ -323,7 +325,7 @@ class HalvingReduceScatter final : public HalvingParts {
         });
       });
       reduce(layout);
-      hand_over(layout, partners(slice, layout));
+      hand_over(layout, handed_over(slice, layout));
       then([=, this] {
         this->transport().copy(element_of(output_, 0, slice), at(layout, own(slice, layout).begin),
                                slice.size() * element());
@@ -343,7 +345,7 @@ class HalvingAllGather final : public HalvingParts {
         input_(std::move(input)),
         output_(std::move(output)) {
     for_each_slice([&](Range slice, const Layout& layout) {
-      const Range mine = own(slice, layout), theirs = partners(slice, layout);
+      const Range mine = own(slice, layout), theirs = handed_over(slice, layout);
       const int partner = plan_.pairs.partner;
       then([=, this] {
         pack(layout);

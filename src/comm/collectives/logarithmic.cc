@@ -5,10 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/sum_tree.h"
+
 #include "collectives.h"
 #include "pair_sum.h"
 #include "phased_task.h"
-#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 namespace {
@@ -96,7 +97,7 @@ class DoublingAllReduce final : public PhasedTask {
  public:
   DoublingAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
       : PhasedTask(std::move(transport)),
-        plan_(this->rank(), size()),
+        plan_(this->rank(), SumTree(size(), this->transport().blocks().get())),
         data_(std::move(data)),
         op_(op),
         pairs_(this->transport(), plan_, op, data_.dtype()) {}

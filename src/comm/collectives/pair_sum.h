@@ -1,15 +1,13 @@
-// How recursive doubling, recursive halving and binomial trees begin: the even rank of each pair
-// adds the odd one's contribution to its own, so that every term has a partial result
-// (DoublingPlan).
+// How recursive doubling, recursive halving and binomial trees begin: the rank that stands for a
+// pair adds the contributions of both, so that every term has a partial result (DoublingPlan).
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
 #include "trireme/comm/reduce.h"
-#include "trireme/comm/transport.h"
-
 #include "trireme/comm/sum_tree.h"
+#include "trireme/comm/transport.h"
 
 namespace trireme {
 
@@ -49,7 +47,10 @@ class PairSum {
   void begin(const Term& term, std::byte* own, std::size_t count) {
     if (!plan_.has_partner() && !term.partial) return;
     std::vector<const std::byte*> sources{own};
-    if (plan_.has_partner()) sources.push_back(term.received.get());
+    if (plan_.has_partner()) {
+      sources.insert(plan_.partner_is_left() ? sources.begin() : sources.end(),
+                     term.received.get());
+    }
     transport_.reduce(op_, dtype_, sources, partial_type_, term.partial_at(own), count);
   }
 

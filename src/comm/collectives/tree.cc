@@ -97,8 +97,8 @@ class BinomialAllReduce final : public SegmentedTask {
  public:
   BinomialAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
       : SegmentedTask(std::move(transport)),
-        tree_(size()),
-        plan_(rank(), size()),
+        tree_(size(), this->transport().blocks().get()),
+        plan_(rank(), tree_),
         data_(std::move(data)),
         op_(op),
         pairs_(this->transport(), plan_, op, data_.dtype()) {}
@@ -162,9 +162,9 @@ class BinomialAllReduce final : public SegmentedTask {
     const int bit = 1 << level;
     if (term() % bit != 0) return;
     if ((term() & bit) != 0) {
-      transport().send(partial(slot), bytes(slot), tree_.first_rank_of(term() - bit));
+      transport().send(partial(slot), bytes(slot), tree_.rank_of(term() - bit));
     } else {
-      transport().receive(slot.term.received.get(), bytes(slot), tree_.first_rank_of(term() + bit));
+      transport().receive(slot.term.received.get(), bytes(slot), tree_.rank_of(term() + bit));
     }
   }
   void take_in(Slot& slot, int level) {
@@ -179,9 +179,9 @@ class BinomialAllReduce final : public SegmentedTask {
   void hand_down(Slot& slot, int bit) {
     if (term() % (2 * bit) == bit) {
       slot.term = {};  // sent
-      receive(slot, tree_.first_rank_of(term() - bit));
+      receive(slot, tree_.rank_of(term() - bit));
     } else if (term() % (2 * bit) == 0) {
-      send(slot, tree_.first_rank_of(term() + bit));
+      send(slot, tree_.rank_of(term() + bit));
     }
   }
 
