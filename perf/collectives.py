@@ -489,9 +489,9 @@ def by_size(cells, again=()):
             text = f"{sum((function(cell) or 0) > 1.05 for cell in own)} of {len(own)}"
             if not again:
                 return text
-            once = sum(len(runs_of(cell)) == 1 for cell in own)
+            less = sum(len(runs_of(cell)) <= len(again) for cell in own)
             return (f"{text}, {sum(usual(function, cell) > 1.05 for cell in own)} by the median of {len(again) + 1} runs"
-                    + (f", {once} measured once" if once else ""))
+                    + (f", {less} measured less often" if less else ""))
         def middle(function, own=own):
             values = [value for cell in own if (value := function(cell))]
             return f"{statistics.median(values):.2f}" if values else "-"

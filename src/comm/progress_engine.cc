@@ -45,8 +45,8 @@ class Backoff {
 constexpr std::int64_t kBusyTestNs = 4'000;
 
 // To wake the thread costs as much as a short message where ranks share cores. So submit lets it
-// sleep where hosts have always waited at once for such an operation, and thus drive it themselves.
-// The thread then looks once in a nap whether a host does something else for once.
+// sleep where hosts have waited at once for the last operations of the kind, and thus drive them
+// themselves. The thread then looks once in a nap whether a host does something else for once.
 constexpr std::size_t kShortBytes = 64 << 10;
 constexpr auto kNap = std::chrono::milliseconds(2);
 
@@ -65,8 +65,7 @@ class ProgressEngine::State final : public Work::State {
   bool done() override { return remaining_.load(std::memory_order_acquire) == 0; }
   void wait_host() override {
     const std::int64_t begin = now_ns();
-    prompt_.waited_for(begin);
-    if (prompt_.expects_wait()) engine_.hosts_drive_ = true;
+    if (prompt_.waited_for(begin)) engine_.hosts_drive_ = true;
     if (!done()) engine_.wait(*this, begin);
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
@@ -116,7 +115,7 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
   {
     const std::lock_guard lock(inbox_mutex_);
     state = std::make_shared<State>(*this, operations.size(), operations.front(),
-                                    prompt_waits(operations));
+                                    waits_of(operations));
     wake = !naps_ || !state->prompt().expects_wait();
     pending_ += operations.size();
     for (Queued& operation : operations) inbox_.push_back({std::move(operation), state});
@@ -130,7 +129,7 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
 
 // Only short collectives are counted: others are worth a thread, and the state of an engine must
 // not grow with the peers it has met.
-PromptWaits* ProgressEngine::prompt_waits(const std::vector<Queued>& operations) {
+PromptWaits* ProgressEngine::waits_of(const std::vector<Queued>& operations) {
   const Queued& only = operations.front();
   if (operations.size() > 1 || only.key.peer >= 0 || only.bytes > kShortBytes) return nullptr;
   return &prompt_waits_[{only.key.lane, only.name}];

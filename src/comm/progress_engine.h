@@ -47,6 +47,9 @@ class ProgressEngine {
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
   // Thread-safe. Queues the operations and returns at once. The Work is done when all of them are.
+  // The engine's thread goes on with them unless a host waits; 2 ms later than it could, at most,
+  // where hosts have waited at once for the last operations of the kind. Works may be waited for
+  // as long as the engine lives.
   // If tasks throw, wait_host rethrows the first exception.
   Work submit(std::vector<Queued> operations);
 
@@ -76,7 +79,7 @@ class ProgressEngine {
   };
 
   // Returns nullptr where the thread is always woken; needs inbox_mutex_.
-  PromptWaits* prompt_waits(const std::vector<Queued>& operations);
+  PromptWaits* waits_of(const std::vector<Queued>& operations);
   void wait(State& state, std::int64_t begin_ns);
   bool advance_all();  // true if anything moved; needs drive_mutex_
   bool advance_lane(std::deque<Entry>& lane);
@@ -92,14 +95,15 @@ class ProgressEngine {
   std::atomic<std::size_t> pending_ = 0;
   std::atomic<int> waiting_hosts_ = 0;  // host threads that drive progress themselves
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> hosts_drive_ =
-      false;  // one has waited at once, as expected, since the last nap
+  // A host has waited at once, as expected, since the thread looked last.
+  std::atomic<bool> hosts_drive_ = false;
 
   std::mutex inbox_mutex_;  // guards all down to prepare_, and sleeping on wake_
   std::condition_variable wake_;
   std::deque<Entry> inbox_;
   std::map<std::pair<int, std::string_view>, PromptWaits> prompt_waits_;  // by lane and name
-  bool naps_ = false;   // the thread sleeps for kNap at most, so submit may let it sleep
+  // The thread sleeps for a nap at most, so submit may let it sleep.
+  bool naps_ = false;
   std::thread thread_;  // started with the first operation
   std::function<void()> prepare_;
   std::atomic<bool> unprepared_ = false;  // prepare_ must be called; set under both mutexes

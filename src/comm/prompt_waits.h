@@ -17,15 +17,18 @@ class PromptWaits {
   class Operation {
    public:
     // `kind` may be nullptr: nothing is expected then. The count is 0 until the wait, so an
-    // operation that nobody waits for ends the row, and so do two that are under way at a time.
+    // operation that nobody waits for ends the row, and nothing is expected of a second one that is
+    // submitted before the wait for the first.
     explicit Operation(PromptWaits* kind)
         : kind_(kind), earlier_(kind ? kind->count_.exchange(0) : 0) {}
 
     bool expects_wait() const { return earlier_ >= kEnough; }
     void submitted(std::int64_t now_ns) { submitted_ns_ = now_ns; }
-    void waited_for(std::int64_t now_ns) {
-      const bool at_once = now_ns - submitted_ns_ < kAtOnceNs;
-      if (kind_ && at_once) kind_->count_ = std::min(earlier_ + 1, kEnough);
+    // Returns whether that was at once, as expected.
+    bool waited_for(std::int64_t now_ns) {
+      if (!kind_ || now_ns - submitted_ns_ >= kAtOnceNs) return false;
+      kind_->count_ = std::min(earlier_ + 1, kEnough);
+      return expects_wait();
     }
 
    private:

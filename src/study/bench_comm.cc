@@ -58,10 +58,15 @@ struct Carrier : CommCarrier {
   }
 };
 
-// The communicators have plans of their own, so an algorithm can be forced on one of them.
-std::vector<Carrier> make_carriers(Runtime& runtime, const CommOptions& options) {
+std::vector<int> ranks_of(const Runtime& runtime) {
   std::vector<int> all(static_cast<std::size_t>(runtime.size()));
   std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// The communicators have plans of their own, so an algorithm can be forced on one of them.
+std::vector<Carrier> make_carriers(Runtime& runtime, const CommOptions& options) {
+  const std::vector<int> all = ranks_of(runtime);
   std::vector<Carrier> carriers;
   for (const CommCarrier& each : options.carriers) {
     runtime.use_planner(each.any_order ? options.any_planner : options.planner);
@@ -234,10 +239,10 @@ bool is_among(std::string_view name, const std::string& list) {
   return false;
 }
 
-void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective op,
-             std::int64_t bytes, const CommOptions& options,
+void measure(Communicator& meeting, const std::vector<Carrier>& carriers, ops::Context& ctx,
+             Collective op, std::int64_t bytes, const CommOptions& options,
              const std::function<void(const CommRow&)>& report) {
-  Trial trial(*carriers.front().comm, ctx, op, bytes);
+  Trial trial(meeting, ctx, op, bytes);
   std::vector<CommRow> rows;
   // All ranks see the same times, so they agree on the number of repeats.
   std::vector<std::vector<double>> seconds(carriers.size());
@@ -357,6 +362,7 @@ std::vector<CommCarrier> read_carriers(const std::string& list) {
 void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report) {
   const std::vector<Carrier> all = make_carriers(runtime, options);
+  const std::shared_ptr<Communicator> meeting = runtime.group("bench meeting", ranks_of(runtime));
   for (const Collective op : kCollectives) {
     if (!is_among(name_of(op), options.only)) continue;
     for (const std::int64_t bytes : options.sizes) {
@@ -365,7 +371,7 @@ void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& option
         if (!carrier.knows(op)) continue;
         if (!options.wanted || options.wanted(op, bytes, carrier)) carriers.push_back(carrier);
       }
-      if (!carriers.empty()) measure(carriers, ctx, op, bytes, options, report);
+      if (!carriers.empty()) measure(*meeting, carriers, ctx, op, bytes, options, report);
     }
   }
 }

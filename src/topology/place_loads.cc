@@ -22,7 +22,8 @@ class Messages {
   }
 
   // A sum of `bytes` over the places, by halving and doubling that begins with neighbours. The
-  // first places are paired so that a power of two remains.
+  // first places are paired so that a power of two remains. The first of a pair stands for both:
+  // who is near whom is not known before the places have their ranks.
   void add_sum(const std::vector<int>& places, double bytes) {
     const auto count = static_cast<unsigned>(places.size());
     const unsigned terms = std::bit_floor(count), extra = count - terms;

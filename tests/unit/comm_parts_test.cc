@@ -433,7 +433,7 @@ TEST(SumTree, TheRanksOfRecursiveDoublingAgree) {
   }
 }
 
-// The rank of a pair that is nearer to the next term, or else to the one after that.
+// The rank of a pair that is nearer to the next term.
 TEST(SumTree, ThePlacesOfRanksSayWhoStandsForAPair) {
   const auto standing = [](int ranks, std::vector<std::vector<int>> tiers) {
     const RankBlocks blocks(ranks, std::move(tiers));
@@ -452,8 +452,10 @@ TEST(SumTree, ThePlacesOfRanksSayWhoStandsForAPair) {
   EXPECT_EQ(standing(3, {{0, 1, 1}, {0, 0, 0}}), Ranks({1, 2}));  // on one node
   // Of 6 ranks, terms 0 and 1 are pairs: rank 1 is beside rank 2, and 2 beside 1.
   EXPECT_EQ(standing(6, {{0, 1, 1, 2, 3, 3}}), Ranks({1, 2, 4, 5}));
-  // Nobody of the next term is near; rank 1 is beside term 2.
-  EXPECT_EQ(standing(6, {{0, 3, 1, 2, 3, 4}}), Ranks({1, 2, 4, 5}));
+  // Who is beside a term after the next one does not stand for that alone: on nodes in turn, 0 and
+  // 2 exchange most, on one node.
+  EXPECT_EQ(standing(6, {{0, 1, 0, 1, 0, 1}}), Ranks({0, 2, 4, 5}));
+  EXPECT_EQ(standing(6, {{0, 3, 1, 2, 3, 4}}), Ranks({0, 2, 4, 5}));
   EXPECT_EQ(standing(4, {{0, 1, 1, 1}}), Ranks({0, 1, 2, 3}));  // no pairs
   EXPECT_EQ(SumTree(3).rank_of(0), 0);
 }

@@ -265,15 +265,20 @@ TEST(Predictor, ClosedFormsKnowWhoStandsForAPair) {
   const TreeNetwork network(blocks, {.distances = {leaf, leaf, far}});
   Predictor predictor(network, {.message = 1e-7, .reduced_byte = 1e-10, .copied_byte = 0.0},
                       std::make_shared<RankBlocks>(blocks));
-  for (const Algorithm algorithm :
-       {Algorithm::kDoubling, Algorithm::kHalving, Algorithm::kBinomial}) {
-    constexpr std::size_t kBytes = std::size_t{1} << 22;
-    const auto form = predictor.closed_form(Collective::kAllReduce, algorithm, kBytes);
+  const auto expect_agreement = [&](Collective collective, Algorithm algorithm, std::size_t bytes) {
+    const auto form = predictor.closed_form(collective, algorithm, bytes);
     ASSERT_TRUE(form);
-    EXPECT_NEAR(
-        form->seconds / predictor.simulate(Collective::kAllReduce, algorithm, kBytes).seconds, 1.0,
-        most_apart(algorithm))
-        << name_of(algorithm);
+    const double run = predictor.simulate(collective, algorithm, bytes).seconds;
+    EXPECT_NEAR(form->seconds / run, 1.0, most_apart(algorithm))
+        << name_of(collective) << " of " << bytes << " by " << name_of(algorithm);
+  };
+  for (const std::size_t bytes : {std::size_t{1} << 12, std::size_t{1} << 22}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kDoubling, Algorithm::kHalving, Algorithm::kBinomial}) {
+      expect_agreement(Collective::kAllReduce, algorithm, bytes);
+    }
+    expect_agreement(Collective::kReduceScatter, Algorithm::kHalving, bytes);
+    expect_agreement(Collective::kAllGather, Algorithm::kHalving, bytes);
   }
 }
 

@@ -29,17 +29,12 @@ class SumTree {
   bool is_paired(int rank) const { return rank < 2 * pairs_; }
   int term_of(int rank) const { return is_paired(rank) ? rank / 2 : rank - pairs_; }
   int first_rank_of(int term) const { return term < pairs_ ? 2 * term : term + pairs_; }
-  // The rank that stands for a term. Of a pair it is the one that is nearer to the term that theirs
-  // meets first in recursive doubling; if both are as near, to the one that it meets next, and so
-  // on; else the even one.
+  // The rank that stands for a term. Of a pair it is the one that is nearer to the neighbouring
+  // term, with which theirs is reduced next and exchanges most; the even one if both are as near.
   int rank_of(int term) const {
     const int even = first_rank_of(term);
     if (blocks_ == nullptr || !is_paired(even)) return even;
-    for (int bit = 1; bit < terms_; bit *= 2) {
-      const int from_even = distance(even, term ^ bit), from_odd = distance(even + 1, term ^ bit);
-      if (from_even != from_odd) return from_odd < from_even ? even + 1 : even;
-    }
-    return even;
+    return distance(even + 1, term ^ 1) < distance(even, term ^ 1) ? even + 1 : even;
   }
   bool stands_for_term(int rank) const { return rank_of(term_of(rank)) == rank; }
 

@@ -285,11 +285,11 @@ class HalvingParts : public HalvingTask {
       }
     }
   }
-  // The elements of a rank's part.
-  Range part_of_rank(int rank, Range slice, const Layout& layout) const {
+  // The elements of the part of rank `of`.
+  Range part_of_rank(int of, Range slice, const Layout& layout) const {
     Range range;
     for_each_part(slice, layout, [&](int peer, std::size_t index) {
-      if (peer == rank) range = {index, index + slice.size()};
+      if (peer == of) range = {index, index + slice.size()};
     });
     return range;
   }
