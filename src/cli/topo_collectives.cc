@@ -20,12 +20,12 @@
 namespace trireme::cli {
 namespace {
 
-constexpr std::array<std::int64_t, 4> kSizes = {1 << 10, 32 << 10, 1 << 20, 16 << 20};
+constexpr std::array<std::int64_t, 5> kSizes = {1 << 10, 32 << 10, 1 << 20, 4 << 20, 16 << 20};
 constexpr int kFewest = 3;          // repeats of those that are not far behind
 constexpr double kAtASize = 6.0;    // seconds that are predicted for these and a run of the others
 constexpr int kRepeats = 200;       // of short messages, whose times scatter
 constexpr double kRepeating = 0.5;  // seconds at a size while there is time
-constexpr double kInAll = 60.0;     // seconds, should predictions be far too low
+constexpr double kInAll = 90.0;     // seconds, should predictions be far too low
 constexpr double kFarBehind = 1.3;  // times the fastest: not repeated
 constexpr double kBehind = 4.0;     // who is predicted to take so many times the least is left out
 
