@@ -15,6 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 
+#include "support/message_of.h"
 #include "support/sample_text.h"
 #include "support/temporary_folder.h"
 
@@ -22,6 +23,8 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
+
+using testing::message_of;
 
 class Prepare : public ::testing::Test {
  protected:
@@ -358,14 +361,9 @@ TEST_F(Prepare, DamageIsFound) {
 // What bad input gets: the class of the error, and a line that names the culprit.
 template <class Fault>
 void expect_fault(const PrepareOptions& options, const std::string& words) {
-  try {
-    prepare(options);
-    FAIL() << "accepted, expected: " << words;
-  } catch (const Fault& fault) {
-    const std::string what = fault.what();
-    EXPECT_NE(what.find(words), std::string::npos) << what;
-    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
-  }
+  const std::string what = message_of<Fault>([&] { prepare(options); });
+  EXPECT_NE(what.find(words), std::string::npos) << what << ", expected: " << words;
+  EXPECT_EQ(what.find('\n'), std::string::npos) << what;
 }
 
 TEST_F(Prepare, RefusesBadInput) {

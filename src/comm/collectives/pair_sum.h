@@ -2,8 +2,10 @@
 // pair adds the contributions of both, so that every term has a partial result (DoublingPlan).
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "trireme/comm/reduce.h"
 #include "trireme/comm/sum_tree.h"
@@ -46,12 +48,10 @@ class PairSum {
   // The second stage, of ranks that stand for terms: makes the term's partial result.
   void begin(const Term& term, std::byte* own, std::size_t count) {
     if (!plan_.has_partner() && !term.partial) return;
-    std::vector<const std::byte*> sources{own};
-    if (plan_.has_partner()) {
-      sources.insert(plan_.partner_is_left() ? sources.begin() : sources.end(),
-                     term.received.get());
-    }
-    transport_.reduce(op_, dtype_, sources, partial_type_, term.partial_at(own), count);
+    std::array<const std::byte*, 2> sources{own, term.received.get()};
+    if (plan_.has_partner() && plan_.partner_is_left()) std::swap(sources[0], sources[1]);
+    transport_.reduce(op_, dtype_, std::span(sources).first(plan_.has_partner() ? 2 : 1),
+                      partial_type_, term.partial_at(own), count);
   }
 
  private:
