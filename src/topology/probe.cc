@@ -24,7 +24,8 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of a step
 // much on the way, which would count as if the link had carried it in the time that counts.
 constexpr std::size_t kFewestBytes = std::size_t{512} << 10;
 constexpr double kStepSeconds = 0.02;  // of the fastest stream, unless a step has kMostBytes
-constexpr int kPings = 60, kFirstPings = 10;
+constexpr int kPings = 600, kFirstPings = 100;
+constexpr std::size_t kPingRounds = 5;  // in one, ranks may share a processor in an unlucky way
 constexpr std::size_t kWork = std::size_t{4} << 20;  // bytes to copy and to add
 
 using Times = std::vector<ArrivalTimes>;  // by rank
@@ -176,10 +177,10 @@ class Prober {
 
   // Collective. Half of the time that a small message takes there and back.
   double measure_latency(const ProbeRound& round) {
-    std::vector<double> seconds(round.size());
-    comm_.barrier().wait_host();
-    for (std::size_t i = 0; i < round.size(); ++i) {
-      const auto [from, to] = round[i].ranks.front();
+    std::vector<double> seconds(kPingRounds * round.size());
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      if (i % round.size() == 0) comm_.barrier().wait_host();
+      const auto [from, to] = round[i % round.size()].ranks.front();
       if (from == comm_.rank()) {
         seconds[i] = ping(to);
       } else if (to == comm_.rank()) {
@@ -220,7 +221,9 @@ class Prober {
   SimulatedCosts measure_costs() {
     comm_.barrier().wait_host();
     SimulatedCosts costs;
-    costs.message = ping(comm_.rank()) / 2.0;  // a message to oneself is posted at both ends
+    std::vector<double> pings(kPingRounds);
+    for (double& seconds : pings) seconds = ping(comm_.rank());
+    costs.message = low(std::move(pings)) / 2.0;  // a message to oneself is posted at both ends
     std::vector<std::byte> from(kWork), to(kWork);
     const auto fastest = [](const auto& function) {
       double least = std::numeric_limits<double>::infinity();
