@@ -65,6 +65,13 @@ std::optional<Curve> predicted_curve(Predictor& predictor, Collective collective
   return curve;
 }
 
+// An algorithm that may be chosen.
+struct Timed {
+  Algorithm algorithm;
+  Curve curve;
+  int turns;
+};
+
 std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
                               const std::vector<MeasuredError>& errors) {
   if (predictor.is_exchange(collective, algorithm)) return {};
@@ -92,29 +99,28 @@ std::size_t meeting_point(int power, double before, double after) {
 }
 
 // From the largest size down, where bytes decide: what is chosen there stays for smaller sizes, as
-// long as nothing is clearly faster. Of several that are as fast, the first in the order of
-// kAlgorithms is chosen: it waits for the fewest turns, so it suffers least from what delays one.
+// long as nothing is clearly faster. Of several that are as fast, the one with the fewest turns is
+// chosen, which suffers least from what delays one, and of these the first in the order of
+// kAlgorithms.
 void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
-               const std::vector<std::pair<Algorithm, Curve>>& curves) {
+               const std::vector<Timed>& all) {
   std::vector<AlgorithmTable::Rule> found;  // the largest sizes first
-  std::optional<std::size_t> chosen;
-  for (std::size_t i = curves.front().second.size(); i-- > 0;) {
-    double least = curves.front().second[i];
-    for (const auto& [algorithm, curve] : curves) least = std::min(least, curve[i]);
-    const auto is_fast = [&](std::size_t one) {
-      return curves[one].second[i] <= least + std::log(kStays);
-    };
-    if (chosen && is_fast(*chosen)) continue;
-    std::size_t next = 0;
-    while (!is_fast(next)) ++next;
+  const Timed* chosen = nullptr;
+  for (std::size_t i = all.front().curve.size(); i-- > 0;) {
+    double least = all.front().curve[i];
+    for (const Timed& one : all) least = std::min(least, one.curve[i]);
+    const auto is_fast = [&](const Timed& one) { return one.curve[i] <= least + std::log(kStays); };
+    if (chosen != nullptr && is_fast(*chosen)) continue;
+    const Timed* next = nullptr;
+    for (const Timed& one : all) {
+      if (is_fast(one) && (next == nullptr || one.turns < next->turns)) next = &one;
+    }
     std::size_t up_to = AlgorithmTable::kAnySize;
-    if (chosen) {
-      const auto ratio = [&](std::size_t at) {
-        return curves[next].second[at] - curves[*chosen].second[at];
-      };
+    if (chosen != nullptr) {
+      const auto ratio = [&](std::size_t at) { return next->curve[at] - chosen->curve[at]; };
       up_to = meeting_point(kLeastPower + static_cast<int>(i), ratio(i), ratio(i + 1));
     }
-    found.push_back({collective, up_to, curves[next].first});
+    found.push_back({collective, up_to, next->algorithm});
     chosen = next;
   }
   rules.insert(rules.end(), found.rbegin(), found.rend());
@@ -204,13 +210,14 @@ AlgorithmTable make_table(Predictor& predictor, bool any_order,
   if (predictor.ranks() == 1) return AlgorithmTable();
   std::vector<AlgorithmTable::Rule> rules;
   for (const Collective collective : kCollectives) {
-    std::vector<std::pair<Algorithm, Curve>> curves;
+    std::vector<Timed> timed;
     for (const Algorithm algorithm : choosable(collective, any_order)) {
       if (collective == Collective::kExchange) continue;
       auto curve = curve_of(predictor, collective, algorithm, errors);
-      if (curve) curves.emplace_back(algorithm, std::move(*curve));
+      if (!curve) continue;
+      timed.push_back({algorithm, std::move(*curve), predictor.turns(collective, algorithm)});
     }
-    if (!curves.empty()) add_rules(rules, collective, curves);
+    if (!timed.empty()) add_rules(rules, collective, timed);
   }
   return AlgorithmTable(std::move(rules));
 }

@@ -368,6 +368,15 @@ Prediction Predictor::described(double seconds, const std::vector<double>& busy)
   return prediction;
 }
 
+int Predictor::turns(Collective collective, Algorithm algorithm) const {
+  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_,
+                                   *sum_tiers_, static_cast<double>(worthwhile_bytes_));
+  if (!form) return ranks();
+  int turns = 0;
+  for (const CommunicationRound& round : form->rounds) turns += round.repeats;
+  return turns;
+}
+
 double Predictor::messages(Collective collective, Algorithm algorithm) const {
   const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_,
                                    *sum_tiers_, static_cast<double>(worthwhile_bytes_));

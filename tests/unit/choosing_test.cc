@@ -318,23 +318,51 @@ TEST(Planner, ErrorsAreAddedAndDoNotScaleWithThePrediction) {
 // On one switch an exchange at once and one in turns take the same time; measurements differ by
 // noise.
 TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
-  constexpr std::size_t kBytes = 16 << 20;
   const RankBlocks blocks(4, {{0, 1, 2, 3}});
   const TreeNetwork network(blocks, {.distances = {{5e-7, 5e9, 2e10}, {2e-6, 1e10, 1e10}}});
   Predictor predictor(network, {.message = 1e-7}, std::make_shared<RankBlocks>(blocks));
-  const auto chosen = [&](double stepwise) {
-    const auto error_of = [&](Algorithm algorithm, double ratio) {
-      const auto predicted = predict(predictor, Collective::kReduceScatter, algorithm, kBytes);
-      return MeasuredError{Collective::kReduceScatter,       algorithm,           kBytes, 4,
-                           (ratio - 1) * predicted->seconds, predictor.partials()};
-    };
-    return make_table(
-               predictor, false,
-               {error_of(Algorithm::kPairwise, 1.0), error_of(Algorithm::kStepwise, stepwise)})
-        .choose(Collective::kReduceScatter, kBytes, 4);
+  const auto seconds = [&](Collective collective, Algorithm algorithm, std::size_t bytes) {
+    return predict(predictor, collective, algorithm, bytes)->seconds;
   };
-  EXPECT_EQ(chosen(0.99), Algorithm::kPairwise);
-  EXPECT_EQ(chosen(0.98), Algorithm::kStepwise);
+  const auto error = [&](Collective collective, Algorithm algorithm, std::size_t bytes,
+                         double measured) {
+    return MeasuredError{
+        collective,          algorithm, bytes, 4, measured - seconds(collective, algorithm, bytes),
+        predictor.partials()};
+  };
+  const auto large = [&](double share) {
+    constexpr Collective kSum = Collective::kReduceScatter;
+    constexpr std::size_t kBytes = 16 << 20;
+    const double pairwise = seconds(kSum, Algorithm::kPairwise, kBytes);
+    return make_table(predictor, false,
+                      {error(kSum, Algorithm::kPairwise, kBytes, pairwise),
+                       error(kSum, Algorithm::kStepwise, kBytes, share * pairwise)})
+        .choose(kSum, kBytes, 4);
+  };
+  EXPECT_EQ(large(0.99), Algorithm::kPairwise);
+  EXPECT_EQ(large(0.98), Algorithm::kStepwise);
+
+  constexpr Collective kAll = Collective::kAllToAll;
+  EXPECT_EQ(predictor.turns(kAll, Algorithm::kPairwise), 1);
+  EXPECT_EQ(predictor.turns(kAll, Algorithm::kBruck), 2);
+  EXPECT_EQ(predictor.turns(kAll, Algorithm::kStepwise), 3);
+  const auto small = [&](double share) {
+    constexpr std::size_t kBytes = 1 << 10, kMore = 1 << 20;  // the exchange at once takes these
+    const double time = 2 * seconds(kAll, Algorithm::kPairwise, kBytes);
+    const double more = seconds(kAll, Algorithm::kPairwise, kMore);
+    return make_table(predictor, false,
+                      {error(kAll, Algorithm::kPairwise, kBytes, 2 * time),
+                       error(kAll, Algorithm::kTiered, kBytes, 2 * time),
+                       error(kAll, Algorithm::kBruck, kBytes, time),
+                       error(kAll, Algorithm::kStepwise, kBytes, share * time),
+                       error(kAll, Algorithm::kPairwise, kMore, more),
+                       error(kAll, Algorithm::kTiered, kMore, 2 * more),
+                       error(kAll, Algorithm::kBruck, kMore, 2 * more),
+                       error(kAll, Algorithm::kStepwise, kMore, 2 * more)})
+        .choose(kAll, kBytes, 4);
+  };
+  EXPECT_EQ(small(0.99), Algorithm::kBruck);
+  EXPECT_EQ(small(0.98), Algorithm::kStepwise);
 }
 
 TEST(Planner, LeavesOutATieredReduceScatterWhereNoBlockAddsAnythingUp) {

@@ -88,6 +88,9 @@ class Predictor {
   // Runs the tasks of production in a simulated world. `bytes` is rounded up to whole elements of
   // fp32 for every rank.
   Prediction simulate(Collective collective, Algorithm algorithm, std::size_t bytes);
+  // How often a rank waits for others before it can go on with a segment, as the closed form counts
+  // it: once in an exchange at once. As many as there are ranks without one.
+  int turns(Collective collective, Algorithm algorithm) const;
   // The messages of all ranks, as the closed form counts them; ranks^2 without one.
   double messages(Collective collective, Algorithm algorithm) const;
 
