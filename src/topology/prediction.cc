@@ -286,10 +286,15 @@ double Predictor::own_seconds(const CommunicationRound& round, const Shape& shap
          round.copied * costs_.copied_byte;
 }
 
+std::optional<ClosedForm> Predictor::form_of(Collective collective, Algorithm algorithm,
+                                             double bytes) const {
+  return closed_form_of(collective, algorithm, ranks(), bytes, *tiers_, *sum_tiers_,
+                        static_cast<double>(worthwhile_bytes_));
+}
+
 std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
                                                  std::size_t bytes) {
-  const auto form = closed_form_of(collective, algorithm, ranks(), static_cast<double>(bytes),
-                                   *tiers_, *sum_tiers_, static_cast<double>(worthwhile_bytes_));
+  const auto form = form_of(collective, algorithm, static_cast<double>(bytes));
   if (!form) return {};
   const double segments = form->segments;
   double segment = 0.0;  // one segment alone
@@ -369,8 +374,7 @@ Prediction Predictor::described(double seconds, const std::vector<double>& busy)
 }
 
 int Predictor::turns(Collective collective, Algorithm algorithm) const {
-  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_,
-                                   *sum_tiers_, static_cast<double>(worthwhile_bytes_));
+  const auto form = form_of(collective, algorithm, 1024.0 * ranks());
   if (!form) return ranks();
   int turns = 0;
   for (const CommunicationRound& round : form->rounds) turns += round.repeats;
@@ -378,8 +382,7 @@ int Predictor::turns(Collective collective, Algorithm algorithm) const {
 }
 
 double Predictor::messages(Collective collective, Algorithm algorithm) const {
-  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), *tiers_,
-                                   *sum_tiers_, static_cast<double>(worthwhile_bytes_));
+  const auto form = form_of(collective, algorithm, 1024.0 * ranks());
   const double p = ranks();
   if (!form) return p * p;
   double messages = 0.0;

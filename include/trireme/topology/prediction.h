@@ -16,6 +16,7 @@
 
 namespace trireme {
 
+struct ClosedForm;
 struct TierBlocks;
 
 // One step of an algorithm: messages that go at once, between ranks that depend on the step.
@@ -104,6 +105,7 @@ class Predictor {
     double busiest = 0.0;                            // of these
     double reduced = 1.0;  // the share of a round's `reduced` that the busiest rank adds
   };
+  std::optional<ClosedForm> form_of(Collective collective, Algorithm algorithm, double bytes) const;
   const Shape& shape_of(CommunicationRound::Pattern pattern, int step);
   Shape make_shape(CommunicationRound::Pattern pattern, int step);
   Shape everyone() const;
