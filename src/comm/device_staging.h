@@ -1,14 +1,10 @@
-// Carries tensors of a GPU over MPI: by way of pinned memory, in stream order, while the host
-// continues (README.md).
+// Carries tensors of a GPU over MPI: by way of pinned memory, while the host continues (README.md).
 #pragma once
 
-#include <cstdint>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,12 +24,8 @@ inline constexpr std::size_t kChunksInFlight = 3;
 
 struct StagingOptions {
   std::size_t pinned_limit = 0;  // bytes of pinned memory; 0: no bound
-  // Streams wait for a word that the host writes, if the device can do so. Otherwise the host
-  // queues the copy back when it may run, and waits where a stream should.
-  bool stream_waits = true;
   bool direct = false;  // MPI takes device addresses
   std::size_t chunk_bytes = kChunkBytes;
-  int connections = 32;  // connections to the device; more streams than that share them
 };
 
 // What an operation does with a tensor.
@@ -59,11 +51,11 @@ struct HostPart {
 
 // The task of an operation on device tensors. It may begin when the data are in pinned memory. It
 // runs the host part there, chunk by chunk, and is done when the result is on the device. While it
-// lives it holds all memory. If it is dropped before its end, it releases the streams that wait for
-// it.
+// lives it holds all memory.
 class StagedTask : public Task {
  public:
-  // The event of the result's arrival, for a stream to wait for; nullptr if it is not queued yet.
+  // An event after which a stream may go on, of a tensor that is only read and copied out already;
+  // nullptr if that takes the host.
   virtual std::shared_ptr<cuda::Event> arrival() const = 0;
 };
 
@@ -74,47 +66,32 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   // Throws CudaError.
   DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device, const StagingOptions& options);
 
-  // Starts an operation of lane `key` after the work that is on `ready` now, and queues what can be
-  // queued at once. Chunks depend on the parts alone, so all ranks cut alike. Throws CudaError,
-  // OutOfMemoryError, and the fault of an earlier operation.
-  std::unique_ptr<StagedTask> stage(const LaneKey& key, const Stream& ready,
-                                    const std::vector<Part>& parts, HostPart host_part);
+  // Starts an operation after the work that is on `ready` now, and queues what can be queued at
+  // once. Nothing that is queued waits for the host. Chunks depend on the parts alone, so all ranks
+  // cut alike. Throws CudaError, OutOfMemoryError, and the fault of an earlier operation.
+  std::unique_ptr<StagedTask> stage(const Stream& ready, const std::vector<Part>& parts,
+                                    HostPart host_part);
 
-  // Throws the first fault of any operation, if there is one. Results that only streams have waited
-  // for are invalid since that fault.
+  // Throws the first fault of any operation, if there is one. Results that nobody has waited for
+  // are invalid since that fault.
   void throw_fault() const;
-
-  // From now on no stream waits for an operation of this device; results are invalid.
-  void release_streams();
 
   MemoryStats pinned_memory() const { return pinned_->stats(); }
 
  private:
   class StagedOperation;
 
-  const Stream& stream_back(const LaneKey& key);
-  // Whether each stream has a connection of its own, so that none is queued behind another's word.
-  bool streams_are_apart() const;
   void keep_fault(std::exception_ptr fault);
-  void add_word(std::uint32_t* word);
-  void release_word(std::uint32_t* word);  // releases the streams that wait for it
 
   const std::shared_ptr<cuda::Runtime> cuda_;
   const int device_;
   const bool direct_;
   const std::size_t chunk_bytes_;
-  const std::size_t connections_;
   const std::shared_ptr<Allocator> pinned_;
   const cuda::OwnedStream out_;  // copies to the host, which wait only for `ready`
-  // Copies that never wait: of later chunks to the host, and of all chunks but the last to the
-  // device.
-  const cuda::OwnedStream later_out_, later_in_;
-  const bool stream_waits_;
+  const cuda::OwnedStream later_out_, back_;  // of later chunks, and to the device: never wait
 
   mutable std::mutex mutex_;
-  std::map<LaneKey, cuda::OwnedStream> back_;
-  std::set<std::uint32_t*> words_;  // not written yet
-  bool released_ = false;
   std::exception_ptr fault_;
 };
 

@@ -219,7 +219,7 @@ class MpiCommunicator final : public GroupCommunicator {
           {.key = key,
            .name = sends ? "send" : "receive",
            .bytes = transfer.tensor.bytes(),
-           .task = make_task(key, ready, {{transfer.tensor, sends ? Use::kRead : Use::kWrite}},
+           .task = make_task(ready, {{transfer.tensor, sends ? Use::kRead : Use::kWrite}},
                              {.make = make, .messages = true}, arrivals)});
     }
     return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
@@ -278,13 +278,12 @@ class MpiCommunicator final : public GroupCommunicator {
   // Makes an operation's task. For host tensors, which are ready when this returns, it is the host
   // part itself. For device tensors it is a task that carries them to the host part, and its
   // arrival event is added to `arrivals`.
-  std::unique_ptr<Task> make_task(const LaneKey& key, const Stream& ready,
-                                  const std::vector<Part>& parts, HostPart host_part,
-                                  Events& arrivals) {
+  std::unique_ptr<Task> make_task(const Stream& ready, const std::vector<Part>& parts,
+                                  HostPart host_part, Events& arrivals) {
     DeviceStaging* staging = services_.staging == nullptr ? nullptr : services_.staging->get();
     if (on_one_device(ready, parts)) {
       check_may_carry_devices(staging != nullptr && !services_.host_only, name());
-      auto staged = staging->stage(key, ready, parts, std::move(host_part));
+      auto staged = staging->stage(ready, parts, std::move(host_part));
       arrivals.push_back(staged->arrival());
       return staged;
     }
@@ -297,7 +296,7 @@ class MpiCommunicator final : public GroupCommunicator {
   Work start(const Stream& ready, std::string_view name, std::size_t bytes,
              const std::vector<Part>& parts, HostPart host_part, AlgorithmTrials::Call call) {
     Events arrivals;
-    auto task = make_task({.lane = lane_id()}, ready, parts, std::move(host_part), arrivals);
+    auto task = make_task(ready, parts, std::move(host_part), arrivals);
     if (call.slot >= 0) {
       task = std::make_unique<MeasuredTask>(std::move(task), plan_->trials, call);
     }

@@ -222,13 +222,10 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
     world = carrier->guard(std::move(world));
     return;
   }
-  const char* waits = std::getenv("TRIREME_STREAM_WAITS");
   staging = std::make_shared<DeviceStaging>(
       std::move(cuda), device,
       StagingOptions{.pinned_limit = memory_of_host() / 2 / static_cast<std::size_t>(local_size),
-                     .stream_waits = waits == nullptr || std::string_view(waits) != "0",
-                     .direct = world->agree(mpi_device_support().direct),
-                     .connections = cuda::connections()});
+                     .direct = world->agree(mpi_device_support().direct)});
 }
 
 // Operations on GPUs have a lane of their own, because their order is not that of MPI's operations.
@@ -441,7 +438,6 @@ Runtime::DeviceUse::~DeviceUse() {
     return;
   }
   end_after_fault(impl.who(impl.mpi.rank), [&impl] {
-    if (impl.staging) impl.staging->release_streams();
     if (impl.carrier) impl.carrier->abort();
     impl.engine.stop();
   });

@@ -35,7 +35,6 @@ class NoCuda : public Runtime {
   void destroy_stream(StreamHandle) noexcept override {}
   void synchronize(StreamHandle) override { refuse(); }
   void wait(StreamHandle, EventHandle) override { refuse(); }
-  bool wait_value(StreamHandle, const std::uint32_t*, std::uint32_t) override { refuse(); }
 
   EventHandle create_event(int) override { refuse(); }
   EventHandle create_timed_event(int) override { refuse(); }

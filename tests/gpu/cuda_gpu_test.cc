@@ -114,27 +114,6 @@ TEST_F(Gpu, MemoryThatIsShortIsAnErrorAndNoEnd) {
   EXPECT_EQ(back.data<std::int32_t>()[3], 0x01010101);
 }
 
-TEST_F(Gpu, AStreamWaitsForAWordThatTheHostWrites) {
-  const Tensor word = pinned(1), source = pinned(1), back = pinned(1);
-  const Tensor data = on_device(1, first_.get());
-  *word.data<std::int32_t>() = 0;
-  *source.data<std::int32_t>() = 1;
-  if (!runtime_->wait_value(first_.get().native(), static_cast<const std::uint32_t*>(word.raw()),
-                            1)) {
-    GTEST_SKIP() << "streams of this device cannot wait for memory";
-  }
-  copy_to_device(source, data, first_.get());
-  copy_to_host(data, back, first_.get());
-  cuda::Event arrived(runtime_, 0);
-  arrived.record(first_.get());
-  second_.get().synchronize();  // goes on
-  EXPECT_FALSE(arrived.done());
-  *source.data<std::int32_t>() = 7;
-  std::atomic_ref<std::int32_t>(*word.data<std::int32_t>()).store(1, std::memory_order_release);
-  arrived.synchronize();
-  EXPECT_EQ(*back.data<std::int32_t>(), 7);
-}
-
 // input to output through memory of its own, part of the way on the second stream.
 // Where it was not rehearsed, memory is had while it is captured.
 TEST_F(Gpu, CapturedWorkIsReplayedWithNewInput) {

@@ -150,7 +150,7 @@ class OnADevice(ProgramTest):
                 # Two replicas that hear of each other in another order, by algorithms that change from call to
                 # call: the same bits.
                 again = self.train(run + "-again", "cuda", *model, *grid, "--comm.tune", "true", **ranks,
-                                   environment={"TRIREME_EMULATOR_SEED": "5", "TRIREME_STREAM_WAITS": "0"})
+                                   environment={"TRIREME_EMULATOR_SEED": "5"})
                 self.assertEqual(again, got)
 
     def test_graphs_give_the_same_bits(self):

@@ -4,7 +4,6 @@
 // fault_program FAULT FOLDER
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -106,9 +105,8 @@ struct WaitAtTheEnd {
   ~WaitAtTheEnd() { stream.synchronize(); }
 };
 
-// Sums on a (scripted) device, whose streams wait for other ranks, and the host for the streams.
-// "device_throw": rank 5 throws while its stream waits for what nobody joins. "device_stuck": what
-// the stream of rank 3 is to sum never comes.
+// Sums on a (scripted) device. "device_throw": rank 5 throws when it has started what nobody joins.
+// "device_stuck": what the stream of rank 3 is to sum never comes.
 void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std::string& fault) {
   const auto fake =
       std::make_shared<testing::FakeCuda>(static_cast<std::uint64_t>(runtime.rank() + 1));
@@ -119,27 +117,24 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
   const auto all = runtime.group("all", ranks);
   const cuda::OwnedStream compute(fake, 0);
   const auto memory = cuda::make_device_allocator(fake, 0);
-  const auto pinned = cuda::make_pinned_allocator(fake, 0);
   const WaitAtTheEnd wait{compute.get()};
   const Runtime::DeviceUse use(runtime);
-  const Buffer never = pinned->allocate(64, MemoryUse::kWorkspace, compute.get());
-  std::memset(never.get(), 0, 64);
   const auto sum = [&](Communicator& comm) {
     const Tensor data =
         Tensor::allocate(*memory, compute.get(), {kElements}, DType::kI32, MemoryUse::kGradients);
     fake->fill(data.raw(), 1, data.bytes(), compute.get().native());
-    comm.all_reduce(compute.get(), data, ReduceOp::kSum).wait_on(compute.get());
+    return comm.all_reduce(compute.get(), data, ReduceOp::kSum);
   };
-  for (int step = 0; step < 3; ++step) sum(*all);
+  for (int step = 0; step < 3; ++step) sum(*all).wait_on(compute.get());
   compute.get().synchronize();
   if (fault == "device_throw" && runtime.rank() == 5) {
     sum(grid.comm(Axis::kTensor));
     throw DataError("shard 3 is truncated");
   }
   if (fault == "device_stuck" && runtime.rank() == 3) {
-    fake->wait_value(compute.get().native(), reinterpret_cast<std::uint32_t*>(never.get()), 1);
+    fake->enqueue_until(compute.get(), [] { return [] { return false; }; });
   }
-  sum(*all);
+  sum(*all).wait_on(compute.get());
   compute.get().synchronize();
 }
 

@@ -30,14 +30,12 @@ struct Setting {
   bool synchronous = false;  // rendezvous sends
 };
 inline const std::vector<Setting> kSettings = {
-    {"flags", {}},
-    {"without flags", {.stream_waits = false}},
+    {"whole", {}},
     {"direct", {.direct = true}},
-    {"direct without flags", {.stream_waits = false, .direct = true}},
     {"library", {}, true},
     {"rendezvous", {}, false, true},
     {"chunks", {.chunk_bytes = 4096}},
-    {"chunks without flags", {.stream_waits = false, .chunk_bytes = 4096}, false, true},
+    {"chunks, rendezvous", {.chunk_bytes = 4096}, false, true},
 };
 
 inline AlgorithmTable library_table() {

@@ -76,20 +76,12 @@ bool FakeCuda::run_one(StreamState& stream) {
 
 bool FakeCuda::may_pass(const Operation& wait) {
   if (wait.ended) return wait.ended();
-  if (wait.event) return wait.event->finished >= wait.times;
-  if (!inside(pinned_, wait.word, sizeof *wait.word)) {
-    faults_.push_back("a wait for freed pinned memory");
-    return true;
-  }
-  std::atomic_ref<std::uint32_t> word(*const_cast<std::uint32_t*>(wait.word));
-  return static_cast<std::int32_t>(word.load(std::memory_order_acquire) - wait.value) >= 0;
+  return wait.event->finished >= wait.times;
 }
 
 bool FakeCuda::others_can_move() const {
   return std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) {
-    if (stream->queue.empty()) return false;
-    const Operation& head = stream->queue.front();
-    return head.word != nullptr || head.ended;
+    return !stream->queue.empty() && stream->queue.front().ended;
   });
 }
 
@@ -329,17 +321,6 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle event) {
     throw CudaError("wait: a captured stream waits for an event that is not");
   }
   push(stream, {.event = marked, .times = marked->recorded});
-}
-
-bool FakeCuda::wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
-                          std::uint32_t value) {
-  const Lock lock(mutex_);
-  call("wait_value");
-  if (!waits_for_memory) return false;
-  if (state(stream).captured) throw CudaError("wait_value: the stream is captured");
-  if (!inside(pinned_, word, sizeof *word)) faults_.push_back("a wait for memory not pinned");
-  push(stream, {.word = word, .value = value});
-  return true;
 }
 
 cuda::EventHandle FakeCuda::create_event(int) {

@@ -40,7 +40,7 @@ class FakeCuda : public cuda::Runtime {
   // called each time that the work is queued: once, or at every launch of a graph. It returns the
   // function to poll until it returns true. Later work on the stream waits until then.
   void enqueue_until(const Stream& stream, std::function<std::function<bool()>()> start);
-  void run_all();       // runs all queued work; waits for words that other threads write
+  void run_all();       // runs all queued work; waits for work that other threads end
   virtual void move();  // runs a little queued work if a seed was given
   void step();          // runs the next operation of each stream that can move
   // For work on device memory: records a fault if the memory was freed.
@@ -80,8 +80,6 @@ class FakeCuda : public cuda::Runtime {
   void destroy_stream(cuda::StreamHandle stream) noexcept override;
   void synchronize(cuda::StreamHandle stream) override;
   void wait(cuda::StreamHandle stream, cuda::EventHandle event) override;
-  bool wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
-                  std::uint32_t value) override;
   cuda::EventHandle create_event(int device) override;
   cuda::EventHandle create_timed_event(int device) override;
   double seconds_between(cuda::EventHandle begin, cuda::EventHandle end) override;
@@ -100,7 +98,6 @@ class FakeCuda : public cuda::Runtime {
   std::atomic<double> clock = 0.0;
 
   int device_count = 1;
-  bool waits_for_memory = true;  // the result of wait_value
   // How long the host waits before it reports a deadlock, while only other threads or ranks can
   // move a stream and none does.
   double deadlock_seconds = 30.0;
@@ -120,10 +117,8 @@ class FakeCuda : public cuda::Runtime {
     std::function<void()> run = nullptr;                     // runs it; or, if empty:
     std::function<std::function<bool()>()> start = nullptr;  // makes `ended` when queued
     std::function<bool()> ended = nullptr;        // polled until it returns true; or, if empty:
-    std::shared_ptr<EventState> event = nullptr;  // wait until it has finished `times` times; or:
+    std::shared_ptr<EventState> event = nullptr;  // wait until it has finished `times` times
     int times = 0;
-    const std::uint32_t* word = nullptr;  // wait until it holds at least `value`
-    std::uint32_t value = 0;
   };
   struct StreamState {
     std::deque<Operation> queue;

@@ -73,9 +73,9 @@ class DeviceStagingTest : public ::testing::Test {
     });
   }
   // An operation that doubles data in place on the host, `pace` steps after it has begun.
-  std::unique_ptr<StagedTask> doubling(Tensor data, int lane = 1, int pace = 2) {
+  std::unique_ptr<StagedTask> doubling(Tensor data, int pace = 2) {
     return staging_->stage(
-        {.lane = lane}, compute(), {{data, Part::Use::kBoth}},
+        compute(), {{data, Part::Use::kBoth}},
         {.make = [pace](const Tensors& on_host) {
           return std::make_unique<FunctionTask>([on_host, left = pace]() mutable {
             if (left-- > 0) return Task::Step::kIdle;
@@ -84,10 +84,9 @@ class DeviceStagingTest : public ::testing::Test {
           });
         }});
   }
-  std::unique_ptr<StagedTask> with_host_part(Tensor data, std::function<Task::Step()> part,
-                                             int lane = 1) {
+  std::unique_ptr<StagedTask> with_host_part(Tensor data, std::function<Task::Step()> part) {
     return staging_->stage(
-        {.lane = lane}, compute(), {{data, Part::Use::kBoth}},
+        compute(), {{data, Part::Use::kBoth}},
         {.make = [part](const Tensors&) { return std::make_unique<FunctionTask>(part); }});
   }
   Work submit(std::unique_ptr<StagedTask> task, int lane = 1) {

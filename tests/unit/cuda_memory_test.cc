@@ -1,11 +1,7 @@
 // Device and pinned memory, streams, events and copies, on a scripted runtime.
-#include <atomic>
-#include <cstring>
 #include <random>
-#include <thread>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/copy.h"
@@ -257,65 +253,6 @@ TEST_F(CudaMemory, EventsOrderStreams) {
   EXPECT_EQ(seen, 1);
   EXPECT_TRUE(event.done());
   event.synchronize();
-}
-
-// A word of pinned memory that streams wait for.
-class Word {
- public:
-  explicit Word(Allocator& pinned)
-      : block_(pinned.allocate(sizeof(std::uint32_t), kUse, Stream())),
-        address_(reinterpret_cast<std::uint32_t*>(block_.get())) {
-    write(0);
-  }
-  void write(std::uint32_t value) {
-    std::atomic_ref<std::uint32_t>(*address_).store(value, std::memory_order_release);
-  }
-  const std::uint32_t* address() const { return address_; }
-
- private:
-  Buffer block_;
-  std::uint32_t* address_;
-};
-
-TEST_F(CudaMemory, AStreamWaitsForAWordThatTheHostWrites) {
-  start();
-  Word word(*pinned_);
-  int value = 0;
-  EXPECT_TRUE(fake_->wait_value(first().native(), word.address(), 2));
-  fake_->enqueue(first(), [&value] { ++value; });
-  fake_->enqueue(second(), [&value] { value += 10; });
-  second().synchronize();
-  EXPECT_EQ(value, 10);
-  word.write(1);
-  std::thread writer([&word] {
-    usleep(2000);
-    word.write(3);
-  });
-  first().synchronize();  // lets others at the fake while it waits
-  writer.join();
-  EXPECT_EQ(value, 11);
-  fake_->waits_for_memory = false;
-  EXPECT_FALSE(fake_->wait_value(first().native(), word.address(), 4));
-  first().synchronize();
-}
-
-TEST_F(CudaMemory, AWordThatNobodyWritesIsCalledADeadlock) {
-  start();
-  Word word(*pinned_);
-  fake_->deadlock_seconds = 0.01;
-  fake_->wait_value(first().native(), word.address(), 1);
-  EXPECT_THROW(first().synchronize(), CudaError);
-  word.write(1);
-  first().synchronize();
-}
-
-TEST_F(CudaMemory, AWordThatIsFreedTooEarlyIsAFault) {
-  start(1);
-  void* const word = fake_->allocate_pinned(64);
-  fake_->wait_value(first().native(), static_cast<const std::uint32_t*>(word), 0);
-  fake_->free_pinned(word);
-  fake_->run_all();
-  EXPECT_EQ(fake_->faults(), std::vector<std::string>{"a wait for freed pinned memory"});
 }
 
 // A few steps as training makes them: two streams, blocks that come and go, copies both ways. Every

@@ -187,7 +187,6 @@ Case ini_case(Draws& draws) {
 Case environment_case(Draws& draws) {
   static const Words kNames = {"TRIREME_ISA",
                                "TRIREME_MATMUL",
-                               "TRIREME_STREAM_WAITS",
                                "TRIREME_JOB",
                                "SLURM_JOB_ID",
                                "SLURM_JOB_END_TIME",

@@ -82,12 +82,6 @@ class Runtime {
   // Work queued on `stream` from now on waits for the work that `event` marks; does nothing if the
   // event was never recorded.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
-  // The same, but waits until the host has stored at least `value` in `word`, which is pinned
-  // memory and must live until then. Returns false, and queues nothing, if the device or its driver
-  // cannot wait this way. CUDA does not see this order: where streams share a connection to the
-  // device (CUDA_DEVICE_MAX_CONNECTIONS), later work of another stream may wait too.
-  virtual bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) = 0;
-
   virtual EventHandle create_event(int device) = 0;
   // An event for which the device records the time.
   virtual EventHandle create_timed_event(int device) = 0;
@@ -113,13 +107,9 @@ class Runtime {
   virtual void destroy_graph(GraphHandle graph) noexcept = 0;  // queued launches still run
 };
 
-// The number of hardware queues between the host and a GPU. If there are more streams than that,
-// some share a queue, and their work runs in the order of the queue. The value is
-// CUDA_DEVICE_MAX_CONNECTIONS in the environment, which CUDA reads when it starts; make_runtime
-// sets it to 32, the maximum, if it is not set.
-int connections();
-
-// CUDA itself. In a build without CUDA, devices() says so and the other calls throw.
+// CUDA itself. In a build without CUDA, devices() says so and the other calls throw. Sets
+// CUDA_DEVICE_MAX_CONNECTIONS to 32, the most, unless the environment has it: streams that share a
+// connection to the device run in the order of its work.
 std::shared_ptr<Runtime> make_runtime();
 
 // Makes an allocator of stream-ordered device memory. Freed blocks are kept and handed out again as

@@ -3,13 +3,10 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
 #include "trireme/tensor/cuda.h"
 
@@ -206,20 +203,6 @@ class CudaRuntime : public Runtime {
     TRIREME_CUDA(cudaStreamWaitEvent, stream_of(stream), event_of(event), 0u);
   }
 
-  // Calls the driver, because CUDA's runtime has no such call. Memory of cudaHostAlloc has the same
-  // address for the host and the device.
-  bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) override {
-    const WaitValue* function = wait_value_function();
-    if (function == nullptr) return false;
-    const CUresult status = function(stream_of(stream), reinterpret_cast<CUdeviceptr>(word), value,
-                                     CU_STREAM_WAIT_VALUE_GEQ);
-    if (status == CUDA_ERROR_NOT_SUPPORTED) return false;
-    if (status != CUDA_SUCCESS) {
-      throw CudaError(fmt::format("cuStreamWaitValue32: error {}", static_cast<int>(status)));
-    }
-    return true;
-  }
-
   EventHandle create_event(int device) override {
     const OnDevice on(device);
     cudaEvent_t event = nullptr;
@@ -289,16 +272,6 @@ class CudaRuntime : public Runtime {
   }
 
  private:
-  using WaitValue = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-
-  WaitValue* wait_value_function() {
-    std::call_once(driver_opened_, [this] {
-      const DynamicLibrary driver({"libcuda.so.1"});
-      wait_value_ = driver.function<WaitValue>("cuStreamWaitValue32_v2");  // since CUDA 11.7
-    });
-    return wait_value_;
-  }
-
   static bool enough(cudaError_t status, const char* call) {
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
@@ -307,9 +280,6 @@ class CudaRuntime : public Runtime {
     check(status, call);
     return true;
   }
-
-  std::once_flag driver_opened_;
-  WaitValue* wait_value_ = nullptr;
 };
 
 }  // namespace

@@ -44,7 +44,6 @@ class DryRuntime : public Runtime {
   void destroy_stream(StreamHandle) noexcept override {}
   void synchronize(StreamHandle) override {}
   void wait(StreamHandle, EventHandle) override {}
-  bool wait_value(StreamHandle, const std::uint32_t*, std::uint32_t) override { return true; }
 
   EventHandle create_event(int) override { return addresses_.take(1); }
   EventHandle create_timed_event(int device) override { return create_event(device); }

@@ -1,15 +1,6 @@
-#include <cstdlib>
-
-#include "trireme/base/error.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme::cuda {
-
-int connections() {
-  const char* set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int number = set == nullptr ? 0 : std::atoi(set);
-  return number > 0 ? number : 8;  // CUDA's default
-}
 
 OwnedStream::OwnedStream(std::shared_ptr<Runtime> runtime, int device, bool urgent)
     : runtime_(std::move(runtime)),
