@@ -101,83 +101,71 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-constexpr int kHeldThreads = 256;
+constexpr int kHeldThreads = 1024;
 constexpr int kHeldWarps = kHeldThreads / 32;
-constexpr int kHeldQuads = 50;  // of a row, for a thread
-constexpr std::int64_t kMostHeld = std::int64_t{kHeldThreads} * kHeldQuads * 4;  // classes
 
-// Statistics and gradient of rows of whole aligned chunks, at most kMostHeld classes. A block takes
-// a row after the other: the threads hold one in registers while the next comes into shared memory.
+// Statistics and gradient of rows that fit into shared memory, of whole aligned chunks. A block
+// takes a row after the other: while it writes the gradient of one, the next comes into its place.
 // A thread copies, reads and writes the same quads of every row, so only the reductions need
 // barriers. dlogits may be logits.
 template <class T>
 __global__ void __launch_bounds__(kHeldThreads, 1)
     held_rows_kernel(const float* logits, const std::int32_t* targets, Classes classes,
                      float* row_max, float* row_sum, float* target_logit, const StepState* state,
-                     T* dlogits, unsigned rows) {
-  TRIREME_DYNAMIC_SHARED(float, shared_row);
-  // All places are relative to the thread's first quad, so that most are constants.
+                     T* dlogits, std::int64_t rows) {
+  TRIREME_DYNAMIC_SHARED(float, held);
+  const float scale = state->loss_scale;
+  const int count = static_cast<int>(classes.count), valid = static_cast<int>(classes.valid);
   const int first = static_cast<int>(threadIdx.x) * 4;
-  const int count = static_cast<int>(classes.count) - first;
-  const int valid = static_cast<int>(classes.valid) - first;
-  float* const next_row = shared_row + first;
-  // Calls body(number, place) for the thread's quads.
-  const auto for_quads = [&](const auto& body) {
-#pragma unroll
-    for (int q = 0; q < kHeldQuads; ++q) {
-      if (q * kHeldThreads * 4 < count) body(q, q * kHeldThreads * 4);
-    }
-  };
-  const auto fetch = [&](unsigned row) {
-    const float* const from = logits + row * classes.count + first;
-    for_quads([&](int, int at) { start_copy(next_row + at, from + at); });
-  };
-  fetch(blockIdx.x);
-  for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+  constexpr int kStep = kHeldThreads * 4;
+  for (int at = first; at < count; at += kStep) {
+    start_copy(held + at, logits + blockIdx.x * classes.count + at);
+  }
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const std::int64_t begin = row * classes.count, next = row + gridDim.x;
     const std::int32_t target = targets[row];
+    const bool masked = target == kMaskedTarget;
+    const bool here = !masked && 0 <= target && target < valid;
     // Before any thread writes the gradient, which may be in the same place.
-    if (threadIdx.x == 0) {
-      const bool here = target != kMaskedTarget && 0 <= target && target < classes.valid;
-      target_logit[row] = here ? logits[row * classes.count + target] : 0.0f;
-    }
-    float held[kHeldQuads][4];
-    float maximum = -infinity();
+    if (threadIdx.x == 0) target_logit[row] = here ? logits[begin + target] : 0.0f;
     wait_for_copies();
-    for_quads([&](int q, int at) {
-      load_four(next_row + at, held[q]);
+    float maximum = -infinity();
+    float values[4];
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (at + i < valid && held[q][i] > maximum) maximum = held[q][i];
+        if (at + i < valid && values[i] > maximum) maximum = values[i];
       }
-    });
-    // All of the row has been used, so it has left shared memory.
-    if (row + gridDim.x < rows) fetch(row + gridDim.x);
+    }
     maximum = block_max<kHeldWarps>(maximum);
     float sum = 0.0f;
-    for_quads([&](int q, int at) {
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        held[q][i] = at + i < valid ? exp_of_difference(held[q][i] - maximum) : 0.0f;
-        sum += held[q][i];
+        values[i] = at + i < valid ? exp_of_difference(values[i] - maximum) : 0.0f;
+        sum += values[i];
       }
-    });
+      store_four(held + at, values);
+    }
     sum = block_sum<kHeldWarps>(sum);
     if (threadIdx.x == 0) {
       row_max[row] = maximum;
       row_sum[row] = sum;
     }
-    const float scale = state->loss_scale, inverse = 1.0f / sum;
-    const bool masked = target == kMaskedTarget;
-    const int wanted = target - first;
-    T* const to = dlogits + row * classes.count + first;
-    for_quads([&](int q, int at) {
+    const float inverse = 1.0f / sum;
+    for (int at = first; at < count; at += kStep) {
+      load_four(held + at, values);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float gradient = held[q][i] * inverse - (at + i == wanted ? 1.0f : 0.0f);
-        held[q][i] = masked || at + i >= valid ? 0.0f : gradient * scale;
+        const bool counts = !masked && at + i < valid;
+        const float wanted = at + i == target ? 1.0f : 0.0f;
+        values[i] = counts ? (values[i] * inverse - wanted) * scale : 0.0f;
       }
-      store_four(to + at, held[q]);
-    });
+      store_four(dlogits + begin + at, values);
+      if (next < rows) start_copy(held + at, logits + next * classes.count + at);
+    }
   }
 }
 
@@ -332,8 +320,7 @@ void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targ
   constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
   const std::size_t bytes = static_cast<std::size_t>(classes) * sizeof(float);
   if (rows == 0) return;
-  if (!vectors_fit({&logits, &dlogits}, classes) || classes > kMostHeld ||
-      bytes + kDeclared > most_shared_bytes()) {
+  if (!vectors_fit({&logits, &dlogits}, classes) || bytes + kDeclared > most_shared_bytes()) {
     gpu::softmax_statistics(ctx, logits, targets, 0, valid, row_max, row_sum, target_logit);
     gpu::softmax_gradient(ctx, logits, targets, 0, valid, row_max, row_sum, dlogits);
     return;
@@ -346,7 +333,7 @@ void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targ
              device_data<std::int32_t>(targets), Classes{classes, valid, 0},
              device_data<float>(row_max), device_data<float>(row_sum),
              device_data<float>(target_logit), static_cast<const StepState*>(ctx.step_state.get()),
-             device_data<T>(dlogits), extent(rows));
+             device_data<T>(dlogits), rows);
     }
   });
 }
