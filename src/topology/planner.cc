@@ -17,7 +17,10 @@ namespace {
 
 // Sizes are powers of the square root of two.
 constexpr int kLeastPower = 20, kMostPower = 56;
-constexpr double kStays = 1.015;  // times the fastest
+// What takes up to so many times the fastest is as fast. Measured times of short messages differ by
+// more from job to job, for instance by which ranks share a core.
+constexpr double kAsFast = 1.015, kShortAsFast = 1.08;
+constexpr int kMostShortPower = 30;  // 32 KiB
 // Where a closed form is coarse, some sizes are simulated, if that takes little time.
 constexpr int kMostSimulated = 32;
 constexpr int kMostSimulatedPower = 52, kSimulatedStep = 4;
@@ -70,6 +73,7 @@ struct Timed {
   Algorithm algorithm;
   Curve curve;
   int turns;
+  std::int64_t messages;
 };
 
 std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
@@ -92,29 +96,41 @@ std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algor
 }
 
 // Where the times of two algorithms meet, between a size and the next one: `before` and `after` are
-// the logarithms of their ratio there.
+// the logarithms of their ratio there. The size itself if they have met before.
 std::size_t meeting_point(int power, double before, double after) {
-  const double share = before >= after ? 0.5 : std::clamp(-before / (after - before), 0.0, 1.0);
+  const double share = before > 0.0      ? 0.0
+                       : before >= after ? 0.5
+                                         : std::clamp(-before / (after - before), 0.0, 1.0);
   return static_cast<std::size_t>(std::exp2((power + share) / 2.0));
 }
 
+// Whether `one` is the better of two that are as fast. Every turn can be delayed. What delays short
+// messages is mostly the hosts' own work, and each message is some.
+bool is_better(const Timed& one, const Timed& other, bool short_messages) {
+  if (short_messages && one.messages != other.messages) return one.messages < other.messages;
+  return one.turns < other.turns;
+}
+
 // From the largest size down, where bytes decide: what is chosen there stays for smaller sizes, as
-// long as nothing is clearly faster. Of several that are as fast, the one with the fewest turns is
-// chosen, which suffers least from what delays one, and of these the first in the order of
-// kAlgorithms.
+// long as nothing is clearly faster or, of short messages that were measured, better. Of several
+// that are as fast, the best one is chosen, and of these the first in the order of kAlgorithms.
 void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
-               const std::vector<Timed>& all) {
+               const std::vector<Timed>& all, bool measured) {
   std::vector<AlgorithmTable::Rule> found;  // the largest sizes first
   const Timed* chosen = nullptr;
   for (std::size_t i = all.front().curve.size(); i-- > 0;) {
+    const bool is_short = measured && kLeastPower + static_cast<int>(i) <= kMostShortPower;
     double least = all.front().curve[i];
     for (const Timed& one : all) least = std::min(least, one.curve[i]);
-    const auto is_fast = [&](const Timed& one) { return one.curve[i] <= least + std::log(kStays); };
-    if (chosen != nullptr && is_fast(*chosen)) continue;
-    const Timed* next = nullptr;
+    const double most = least + std::log(is_short ? kShortAsFast : kAsFast);
+    const auto is_fast = [&](const Timed& one) { return one.curve[i] <= most; };
+    const bool stays = chosen != nullptr && is_fast(*chosen);
+    if (stays && !is_short) continue;
+    const Timed* next = stays ? chosen : nullptr;
     for (const Timed& one : all) {
-      if (is_fast(one) && (next == nullptr || one.turns < next->turns)) next = &one;
+      if (is_fast(one) && (next == nullptr || is_better(one, *next, is_short))) next = &one;
     }
+    if (next == chosen) continue;
     std::size_t up_to = AlgorithmTable::kAnySize;
     if (chosen != nullptr) {
       const auto ratio = [&](std::size_t at) { return next->curve[at] - chosen->curve[at]; };
@@ -215,9 +231,10 @@ AlgorithmTable make_table(Predictor& predictor, bool any_order,
       if (collective == Collective::kExchange) continue;
       auto curve = curve_of(predictor, collective, algorithm, errors);
       if (!curve) continue;
-      timed.push_back({algorithm, std::move(*curve), predictor.turns(collective, algorithm)});
+      timed.push_back({algorithm, std::move(*curve), predictor.turns(collective, algorithm),
+                       predictor.messages(collective, algorithm)});
     }
-    if (!timed.empty()) add_rules(rules, collective, timed);
+    if (!timed.empty()) add_rules(rules, collective, timed, !errors.empty());
   }
   return AlgorithmTable(std::move(rules));
 }

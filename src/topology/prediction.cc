@@ -47,6 +47,7 @@ void Predictor::load(Shape& shape, int from, int to, double weight) {
   shape.flow = std::max(shape.flow, weight / network_.highest_rate(from, to));
   route_.clear();
   network_.route(from, to, route_);
+  ++shape.messages;
   for (const int link : route_) {
     double& loaded = loads_[static_cast<std::size_t>(link)];
     if (loaded == 0.0) loaded_.push_back(link);
@@ -140,6 +141,7 @@ void Predictor::load_chain(Shape& shape) {
   }
   shape.latency = latency / hops;
   shape.flow = flow / hops;
+  shape.messages = 1;
 }
 
 // Every rank with its likes in the other blocks.
@@ -176,7 +178,7 @@ void Predictor::load_tree(Shape& shape, int depth) {
 }
 
 Predictor::Shape Predictor::everyone() const {
-  Shape shape{.ends = 2 * (ranks() - 1)};
+  Shape shape{.messages = std::int64_t{ranks()} * (ranks() - 1), .ends = 2 * (ranks() - 1)};
   // One of the ranks that are farthest from rank 0 is as far as any two can be.
   for (int rank = 1; rank < ranks(); ++rank) {
     for (const int other : {0, rank - 1}) {
@@ -381,15 +383,12 @@ int Predictor::turns(Collective collective, Algorithm algorithm) const {
   return turns;
 }
 
-double Predictor::messages(Collective collective, Algorithm algorithm) const {
+std::int64_t Predictor::messages(Collective collective, Algorithm algorithm) {
   const auto form = form_of(collective, algorithm, 1024.0 * ranks());
-  const double p = ranks();
-  if (!form) return p * p;
-  double messages = 0.0;
+  if (!form) return std::int64_t{ranks()} * ranks();
+  std::int64_t messages = 0;
   for (const CommunicationRound& round : form->rounds) {
-    const bool is_one = round.pattern == Pattern::kChain;
-    const double at_once = round.pattern == Pattern::kEveryone ? p * (p - 1) : is_one ? 1.0 : p;
-    messages += round.repeats * at_once;
+    messages += round.repeats * shape_of(round.pattern, round.step).messages;
   }
   return messages;
 }

@@ -317,7 +317,7 @@ TEST(Planner, ErrorsAreAddedAndDoNotScaleWithThePrediction) {
 
 // On one switch an exchange at once and one in turns take the same time; measurements differ by
 // noise.
-TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
+TEST(Planner, OfEquallyFastAlgorithmsTheOneWithFewestTurnsOrMessagesIsChosen) {
   const RankBlocks blocks(4, {{0, 1, 2, 3}});
   const TreeNetwork network(blocks, {.distances = {{5e-7, 5e9, 2e10}, {2e-6, 1e10, 1e10}}});
   Predictor predictor(network, {.message = 1e-7}, std::make_shared<RankBlocks>(blocks));
@@ -346,23 +346,30 @@ TEST(Planner, OfEquallyFastAlgorithmsTheOneWithTheFewestTurnsIsChosen) {
   EXPECT_EQ(predictor.turns(kAll, Algorithm::kPairwise), 1);
   EXPECT_EQ(predictor.turns(kAll, Algorithm::kBruck), 2);
   EXPECT_EQ(predictor.turns(kAll, Algorithm::kStepwise), 3);
-  const auto small = [&](double share) {
+  EXPECT_EQ(predictor.messages(kAll, Algorithm::kPairwise), 12);
+  EXPECT_EQ(predictor.messages(kAll, Algorithm::kBruck), 8);
+  EXPECT_EQ(predictor.messages(kAll, Algorithm::kStepwise), 12);
+  // Of short messages the one with the fewest; what was chosen for longer ones does not stay.
+  const auto small = [&](double pairwise, double stepwise) {
     constexpr std::size_t kBytes = 1 << 10, kMore = 1 << 20;  // the exchange at once takes these
     const double time = 2 * seconds(kAll, Algorithm::kPairwise, kBytes);
     const double more = seconds(kAll, Algorithm::kPairwise, kMore);
     return make_table(predictor, false,
-                      {error(kAll, Algorithm::kPairwise, kBytes, 2 * time),
+                      {error(kAll, Algorithm::kPairwise, kBytes, pairwise * time),
                        error(kAll, Algorithm::kTiered, kBytes, 2 * time),
                        error(kAll, Algorithm::kBruck, kBytes, time),
-                       error(kAll, Algorithm::kStepwise, kBytes, share * time),
+                       error(kAll, Algorithm::kStepwise, kBytes, stepwise * time),
                        error(kAll, Algorithm::kPairwise, kMore, more),
                        error(kAll, Algorithm::kTiered, kMore, 2 * more),
                        error(kAll, Algorithm::kBruck, kMore, 2 * more),
                        error(kAll, Algorithm::kStepwise, kMore, 2 * more)})
         .choose(kAll, kBytes, 4);
   };
-  EXPECT_EQ(small(0.99), Algorithm::kBruck);
-  EXPECT_EQ(small(0.98), Algorithm::kStepwise);
+  EXPECT_EQ(small(2.0, 0.94), Algorithm::kBruck);
+  EXPECT_EQ(small(2.0, 0.92), Algorithm::kStepwise);
+  EXPECT_EQ(small(0.94, 2.0), Algorithm::kBruck);
+  EXPECT_EQ(small(0.92, 2.0), Algorithm::kPairwise);
+  EXPECT_EQ(small(0.92, 0.92), Algorithm::kPairwise);
 }
 
 TEST(Planner, LeavesOutATieredReduceScatterWhereNoBlockAddsAnythingUp) {

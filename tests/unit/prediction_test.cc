@@ -282,5 +282,37 @@ TEST(Predictor, ClosedFormsKnowWhoStandsForAPair) {
   }
 }
 
+// As many as the tasks send, in one segment, among 2 to 9 ranks of two leaves.
+TEST(Predictor, CountsTheMessages) {
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    std::vector<int> hosts(static_cast<std::size_t>(ranks)), leaves;
+    std::iota(hosts.begin(), hosts.end(), 0);
+    for (const int host : hosts) leaves.push_back(host >= ranks / 2 ? 1 : 0);
+    const auto blocks = std::make_shared<const RankBlocks>(ranks, std::vector{hosts, leaves});
+    const DistanceRates near{.latency = 2e-6, .flow = 1e10, .host = 1e10},
+        far{.latency = 4e-6, .flow = 1e10, .host = 1e10, .block = 1e10};
+    const TreeNetwork network(*blocks, {.distances = {near, near, far}});
+    Predictor predictor(network, {}, blocks);
+    for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                        Collective::kAllGather, Collective::kAllToAll}) {
+      for (const Algorithm algorithm : algorithms_of(collective)) {
+        if (is_library(algorithm) || algorithm == Algorithm::kTiered) continue;
+        SimulatedWorld world(network, {.contents = false, .blocks = blocks});
+        const Tensor one = world.tensor(256, DType::kF32),
+                     all = world.tensor(256 * ranks, DType::kF32);
+        const auto result = world.run(ranks, [&](TransportPtr transport) {
+          const bool gathers = collective == Collective::kAllGather;
+          const bool scatters = collective == Collective::kReduceScatter;
+          return make_collective(collective, algorithm, std::move(transport),
+                                 {.input = gathers ? one : all, .output = scatters ? one : all});
+        });
+        EXPECT_EQ(predictor.messages(collective, algorithm),
+                  static_cast<std::int64_t>(result.messages))
+            << name_of(collective) << " by " << name_of(algorithm) << " among " << ranks;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme

@@ -92,15 +92,16 @@ class Predictor {
   // How often a rank waits for others before it can go on with a segment, as the closed form counts
   // it: once in an exchange at once. As many as there are ranks without one.
   int turns(Collective collective, Algorithm algorithm) const;
-  // The messages of all ranks, as the closed form counts them; ranks^2 without one.
-  double messages(Collective collective, Algorithm algorithm) const;
+  // The messages of all ranks in a segment, as the closed form counts them; ranks^2 without one.
+  std::int64_t messages(Collective collective, Algorithm algorithm);
 
  private:
   // What a round costs, whatever its bytes are.
   struct Shape {
     double latency = 0.0;  // the longest of its messages
     double flow = 0.0;     // seconds for a byte of the slowest message on links of its own
-    int ends = 0;          // messages that a rank sends and receives
+    std::int64_t messages = 0;  // of all ranks
+    int ends = 0;               // messages that a rank sends and receives
     std::vector<std::pair<int, double>> links = {};  // seconds for a byte of each message
     double busiest = 0.0;                            // of these
     double reduced = 1.0;  // the share of a round's `reduced` that the busiest rank adds
