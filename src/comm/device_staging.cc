@@ -171,9 +171,9 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   Buffer block_;  // the slots; none where MPI takes device memory
   std::shared_ptr<cuda::Event> ready_;
   std::vector<Slot> slots_;
-  std::unique_ptr<Task> task_;          // the host's part of chunk_
-  std::size_t chunk_ = 0;               // the first chunk whose host's part is not done
-  std::size_t downs_ = 0, ups_ = 0;     // copies queued so far
+  std::unique_ptr<Task> task_;       // the host's part of chunk_
+  std::size_t chunk_ = 0;            // the first chunk whose host's part is not done
+  std::size_t downs_ = 0, ups_ = 0;  // copies queued so far
   bool done_ = false;
 };
 
@@ -195,8 +195,7 @@ std::unique_ptr<StagedTask> DeviceStaging::stage(const Stream& ready,
                 fmt::format("a tensor of {} was given to communicators of cuda:{}",
                             ready.device().to_string(), device_));
   throw_fault();
-  auto task =
-      std::make_unique<StagedOperation>(shared_from_this(), parts, std::move(host_part));
+  auto task = std::make_unique<StagedOperation>(shared_from_this(), parts, std::move(host_part));
   task->queue(ready);
   return task;
 }

@@ -24,7 +24,7 @@ inline constexpr std::size_t kChunksInFlight = 3;
 
 struct StagingOptions {
   std::size_t pinned_limit = 0;  // bytes of pinned memory; 0: no bound
-  bool direct = false;  // MPI takes device addresses
+  bool direct = false;           // MPI takes device addresses
   std::size_t chunk_bytes = kChunkBytes;
 };
 
@@ -88,7 +88,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   const bool direct_;
   const std::size_t chunk_bytes_;
   const std::shared_ptr<Allocator> pinned_;
-  const cuda::OwnedStream out_;  // copies to the host, which wait only for `ready`
+  const cuda::OwnedStream out_;               // copies to the host, which wait only for `ready`
   const cuda::OwnedStream later_out_, back_;  // of later chunks, and to the device: never wait
 
   mutable std::mutex mutex_;

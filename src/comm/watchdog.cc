@@ -20,9 +20,7 @@ constexpr double kFaultGrace = 0.25;   // for the same fault to show on all rank
 constexpr double kLostGrace = 4.0;     // for the cause, while only lost ranks are known
 constexpr double kAbortGrace = 5.0;    // for another rank's abort to end this one
 constexpr double kSampleTime = 0.3;    // over which the main thread's processor time is measured
-// After an alarm, for the reports of all ranks. A rank that gets no core for so long is taken for one
-// that does not answer.
-constexpr double kReportGrace = 3.0;
+constexpr double kReportGrace = 3.0;   // after an alarm, for all reports; a rank may wait for a core
 constexpr double kPrinterGrace = 3.0;  // for the lowest answering judge to end the job
 constexpr auto kCalm = std::chrono::milliseconds(50);
 constexpr auto kHurried = std::chrono::milliseconds(2);

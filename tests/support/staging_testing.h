@@ -75,8 +75,7 @@ class DeviceStagingTest : public ::testing::Test {
   // An operation that doubles data in place on the host, `pace` steps after it has begun.
   std::unique_ptr<StagedTask> doubling(Tensor data, int pace = 2) {
     return staging_->stage(
-        compute(), {{data, Part::Use::kBoth}},
-        {.make = [pace](const Tensors& on_host) {
+        compute(), {{data, Part::Use::kBoth}}, {.make = [pace](const Tensors& on_host) {
           return std::make_unique<FunctionTask>([on_host, left = pace]() mutable {
             if (left-- > 0) return Task::Step::kIdle;
             for (std::int32_t& element : on_host[0].span<std::int32_t>()) element *= 2;
@@ -85,9 +84,9 @@ class DeviceStagingTest : public ::testing::Test {
         }});
   }
   std::unique_ptr<StagedTask> with_host_part(Tensor data, std::function<Task::Step()> part) {
-    return staging_->stage(
-        compute(), {{data, Part::Use::kBoth}},
-        {.make = [part](const Tensors&) { return std::make_unique<FunctionTask>(part); }});
+    return staging_->stage(compute(), {{data, Part::Use::kBoth}}, {.make = [part](const Tensors&) {
+                             return std::make_unique<FunctionTask>(part);
+                           }});
   }
   Work submit(std::unique_ptr<StagedTask> task, int lane = 1) {
     const Events arrivals{task->arrival()};

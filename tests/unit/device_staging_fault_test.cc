@@ -20,8 +20,8 @@ using testing::DeviceStagingTest;
 TEST_F(DeviceStagingTest, AFaultOfTheHostsPartIsToldAndStreamsGoOn) {
   start(3);
   Tensor data = produced(1);
-  Work work = submit(
-      with_host_part(data, []() -> Step { throw LostRankError("the connection is lost"); }));
+  Work work =
+      submit(with_host_part(data, []() -> Step { throw LostRankError("the connection is lost"); }));
   EXPECT_THROW(work.wait_host(), LostRankError);
   EXPECT_THROW(work.wait_on(compute()), LostRankError);
   compute().synchronize();

@@ -162,8 +162,8 @@ TEST_F(DeviceStagingTest, MpiMayTakeTheDevicesOwnMemory) {
         return Step::kDone;
       });
     };
-    auto task = staging_->stage(compute(), {{given, Part::Use::kRead}},
-                                {.make = make, .messages = true});
+    auto task =
+        staging_->stage(compute(), {{given, Part::Use::kRead}}, {.make = make, .messages = true});
     // What is read may not be overwritten before the host's part is done.
     submit(std::move(task)).wait_on(compute());
     fake_->enqueue(compute(), [=] { std::fill_n(elements, kElements, -1); });
@@ -189,8 +189,7 @@ class ChunkedStagingTest : public DeviceStagingTest {
  protected:
   static constexpr std::size_t kChunk = 64;
   std::unique_ptr<StagedTask> adding(Tensor data, Part::Use use = Part::Use::kBoth) {
-    return staging_->stage(compute(), {{data, use}},
-                           {.make = [this](const Tensors& on_host) {
+    return staging_->stage(compute(), {{data, use}}, {.make = [this](const Tensors& on_host) {
                              return std::make_unique<FunctionTask>([this, on_host] {
                                for (std::int32_t& element : on_host[0].span<std::int32_t>())
                                  element += 10;
@@ -256,11 +255,9 @@ TEST_F(ChunkedStagingTest, OneWay) {
         return Step::kDone;
       });
     };
-    Work send = submit(
-        staging_->stage(compute(), {{sent, Part::Use::kRead}}, {.make = sends}));
-    Work receive = submit(staging_->stage(compute(), {{received, Part::Use::kWrite}},
-                                          {.make = receives}),
-                          2);
+    Work send = submit(staging_->stage(compute(), {{sent, Part::Use::kRead}}, {.make = sends}));
+    Work receive =
+        submit(staging_->stage(compute(), {{received, Part::Use::kWrite}}, {.make = receives}), 2);
     send.wait_on(compute());
     // May be overwritten now.
     fake_->enqueue(compute(), [to = sent.address<std::int32_t>()] { std::fill_n(to, 100, -1); });
@@ -315,8 +312,8 @@ TEST_F(ChunkedStagingTest, StripsAreCutAtTheSamePlaces) {
       return Step::kDone;
     });
   };
-  submit(staging_->stage(compute(),
-                         {{rows, Part::Use::kRead, 2}, {sums, Part::Use::kWrite}}, {.make = make}))
+  submit(staging_->stage(compute(), {{rows, Part::Use::kRead, 2}, {sums, Part::Use::kWrite}},
+                         {.make = make}))
       .wait_on(compute());
   compute().synchronize();
   for (std::int32_t i = 0; i < kElements / 2; ++i) {
@@ -332,8 +329,7 @@ TEST_F(ChunkedStagingTest, WhatMayNotBeCutTravelsWhole) {
     given = on_host[0].elements();
     return std::make_unique<FunctionTask>([] { return Step::kDone; });
   };
-  submit(staging_->stage(compute(), {{data, Part::Use::kBoth}},
-                         {.make = make, .whole = true}))
+  submit(staging_->stage(compute(), {{data, Part::Use::kBoth}}, {.make = make, .whole = true}))
       .wait_host();
   EXPECT_EQ(given, kElements);
 }

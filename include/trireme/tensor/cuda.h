@@ -82,6 +82,7 @@ class Runtime {
   // Work queued on `stream` from now on waits for the work that `event` marks; does nothing if the
   // event was never recorded.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
+
   virtual EventHandle create_event(int device) = 0;
   // An event for which the device records the time.
   virtual EventHandle create_timed_event(int device) = 0;

@@ -98,8 +98,8 @@ class Predictor {
  private:
   // What a round costs, whatever its bytes are.
   struct Shape {
-    double latency = 0.0;  // the longest of its messages
-    double flow = 0.0;     // seconds for a byte of the slowest message on links of its own
+    double latency = 0.0;       // the longest of its messages
+    double flow = 0.0;          // seconds for a byte of the slowest message on links of its own
     std::int64_t messages = 0;  // of all ranks
     int ends = 0;               // messages that a rank sends and receives
     std::vector<std::pair<int, double>> links = {};  // seconds for a byte of each message
