@@ -26,13 +26,12 @@ namespace {
 constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
-constexpr double kLongRun = 0.2;  // seconds; a first run that long tells who is far behind
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// One run of this many seconds tells how fast a carrier is. Of shorter ones it takes so many, and
-// so many seconds together, since what disturbs some of them must not decide.
-constexpr double kTellingRun = 0.02;
-constexpr std::size_t kTellingRuns = 10;
-constexpr double kTellingSeconds = 0.005;
+// One run of so many seconds tells how fast a carrier is, even if it is the first one. Of shorter
+// ones it takes three, and of short ones ten that take so many seconds together, since what
+// disturbs some of them must not decide.
+constexpr double kLongRun = 0.2, kShortRun = 0.02, kShortRuns = 0.005;
+constexpr std::size_t kFewRuns = 3, kManyRuns = 10;
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -227,8 +226,9 @@ double least_median(const std::vector<std::vector<double>>& seconds) {
 }
 
 bool tells(std::size_t runs, double usual_seconds) {
-  return usual_seconds > kTellingRun ||
-         (runs >= kTellingRuns && static_cast<double>(runs) * usual_seconds >= kTellingSeconds);
+  if (usual_seconds > kLongRun) return true;
+  if (usual_seconds > kShortRun) return runs >= kFewRuns;
+  return runs >= kManyRuns && static_cast<double>(runs) * usual_seconds >= kShortRuns;
 }
 
 // Whether the name contains one of the words of a list, which is empty for all.

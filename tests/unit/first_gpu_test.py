@@ -182,7 +182,7 @@ class FirstGpu(unittest.TestCase):
         section = (self.repository / "perf/RESULTS.md").read_text(encoding="utf-8").split("## Not run: needs a GPU")[1]
         rows = [line for line in section.split("\n## ")[0].splitlines() if line.startswith("| ")]
         self.assertEqual(rows.pop(0), "| What | Command | Steps |")
-        self.assertGreater(len(rows), 5)
+        self.assertTrue(rows)
         for row in rows:  # what no row names has been run
             own = re.split(r"(?<!\\)\|", row)[-2].strip().split(", ")
             self.assertLessEqual(set(own), set(steps), f"no steps of jobs/first_gpu.sh: {row}")

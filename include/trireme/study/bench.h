@@ -70,7 +70,7 @@ struct CommOptions {
   double seconds = std::numeric_limits<double>::infinity();
   int fewest = 3;
   // A carrier whose median is more than this times the least of all is not repeated. Of runs below
-  // 20 ms that takes at least ten, which take at least 5 ms together.
+  // 0.2 s that takes at least three, below 20 ms at least ten, which take at least 5 ms together.
   double drop = std::numeric_limits<double>::infinity();
   // Seconds without messages before each run, so that a network which lets a burst pass after a
   // pause does so for all alike.
