@@ -8,8 +8,11 @@
 
 namespace trireme {
 
-Error::Error(ExitStatus status, const std::string& what, SourceLocation where)
-    : std::runtime_error(shown(what, kMostOfMessage)), status_(status), where_(where) {}
+Error::Error(ExitStatus status, const std::string& what, Cause cause, SourceLocation where)
+    : std::runtime_error(shown(what, kMostOfMessage)),
+      status_(status),
+      cause_(cause),
+      where_(where) {}
 
 Error caught(const std::exception_ptr& exception) {
   try {
@@ -19,7 +22,8 @@ Error caught(const std::exception_ptr& exception) {
   } catch (const std::bad_alloc&) {
     return OutOfMemoryError("out of memory");
   } catch (const std::filesystem::filesystem_error& error) {
-    return RunFolderError(shown(error.path1().string()) + ": " + error.code().message());
+    return RunFolderError(shown(error.path1().string()) + ": " + error.code().message(),
+                          Cause::kUnreadable);
   } catch (const std::exception& error) {
     return InternalError(error.what());
   } catch (...) {
@@ -27,21 +31,25 @@ Error caught(const std::exception_ptr& exception) {
   }
 }
 
-void rethrow(ExitStatus status, const std::string& what) {
+void rethrow(ExitStatus status, const std::string& what, Cause cause) {
   switch (status) {
     case ExitStatus::kUsage:
-      throw ConfigError(what);
+      throw ConfigError(what, cause);
     case ExitStatus::kData:
-      throw DataError(what);
+      throw DataError(what, cause);
     case ExitStatus::kCheckpoint:
-      throw CheckpointError(what);
+      throw CheckpointError(what, cause);
     case ExitStatus::kRunFolder:
-      throw RunFolderError(what);
+      throw RunFolderError(what, cause);
     case ExitStatus::kInternal:
-      throw InternalError(what);
+      throw InternalError(what, cause);
     default:
-      throw Error(status, what);
+      throw Error(status, what, cause);
   }
+}
+
+void rethrow_as(ExitStatus status, const Error& error) {
+  rethrow(status, error.what(), error.cause());
 }
 
 }  // namespace trireme

@@ -21,27 +21,37 @@ struct SourceLocation {
   }
 };
 
+// What a fault says about its subject. kWrong: it was seen, and it is wrong (a damaged file, a bad
+// value). kUnreadable: the system could not show it (no permission, an input/output error), so it
+// may well be sound. Nobody may take an unreadable file for absent or damaged.
+enum class Cause { kWrong, kUnreadable };
+
 // what() is one line for the user: what failed, where in the input, and what would be right.
 // where() is the place in the source that found the fault.
 class Error : public std::runtime_error {
  public:
-  Error(ExitStatus status, const std::string& what,
+  Error(ExitStatus status, const std::string& what, Cause cause = Cause::kWrong,
         SourceLocation where = SourceLocation::current());
 
   ExitStatus status() const { return status_; }
+  Cause cause() const { return cause_; }
+  bool unreadable() const { return cause_ == Cause::kUnreadable; }
   const SourceLocation& where() const { return where_; }
 
  private:
   ExitStatus status_;
+  Cause cause_;
   SourceLocation where_;
 };
 
 // One class per cause, so that a handler can tell them apart by type.
-#define TRIREME_ERROR_CLASS(Name, kStatus)                                                   \
-  class Name : public Error {                                                                \
-   public:                                                                                   \
-    explicit Name(const std::string& what, SourceLocation where = SourceLocation::current()) \
-        : Error(ExitStatus::kStatus, what, where) {}                                         \
+#define TRIREME_ERROR_CLASS(Name, kStatus)                                                       \
+  class Name : public Error {                                                                    \
+   public:                                                                                       \
+    explicit Name(const std::string& what, SourceLocation where = SourceLocation::current())     \
+        : Error(ExitStatus::kStatus, what, Cause::kWrong, where) {}                              \
+    Name(const std::string& what, Cause cause, SourceLocation where = SourceLocation::current()) \
+        : Error(ExitStatus::kStatus, what, cause, where) {}                                      \
   }
 
 TRIREME_ERROR_CLASS(ConfigError, kUsage);
@@ -61,7 +71,11 @@ TRIREME_ERROR_CLASS(OutOfMemoryError, kDevice);
 
 // Throws an error that came from elsewhere (another rank, say), as the class of its status or as a
 // plain Error.
-[[noreturn]] void rethrow(ExitStatus status, const std::string& what);
+[[noreturn]] void rethrow(ExitStatus status, const std::string& what, Cause cause = Cause::kWrong);
+
+// Throws the same fault as the class of another status: a file that cannot be read is a fault of
+// the data, of a checkpoint or of an output, whichever it was meant to be.
+[[noreturn]] void rethrow_as(ExitStatus status, const Error& error);
 
 // Throws InternalError if the condition is false: a contract between two parts of the program was
 // broken. The message is built only when the check fails.
