@@ -1,12 +1,12 @@
 #include "checkpoint_file.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/io/hdf5.h"
 
 #include "closing_record.h"
@@ -33,7 +33,7 @@ Shape shape_of(const hdf5::Dataset& dataset, const std::string& path) {
   if (dataset.extents().size() > Shape::kMaxRank) {
     refuse(path, fmt::format("{} has {} dimensions", dataset.name(), dataset.extents().size()));
   }
-  const auto file_bytes = static_cast<double>(std::filesystem::file_size(path));
+  const auto file_bytes = static_cast<double>(look_at(path, ExitStatus::kCheckpoint).bytes);
   if (!fits(dataset.extents(), file_bytes)) {
     refuse(path, fmt::format("{} is ({}): more than the file holds", dataset.name(),
                              fmt::join(dataset.extents(), ", ")));
@@ -116,16 +116,10 @@ std::vector<CheckpointTensor> read_tensors(const hdf5::File& file) {
 // Checks the closing record. Returns the data ranges that it lists, and sets `size` to the file's
 // size.
 std::vector<ByteRange> checked_ranges(const std::string& path, std::int64_t& size) {
-  try {
-    const PosixFile file(path, O_RDONLY);
-    size = file.size();
-    auto ranges = check_record(file);
-    if (ranges) return std::move(*ranges);
-  } catch (const RunFolderError& error) {
-    throw CheckpointError(error.what());
-  } catch (const DataError& error) {
-    throw CheckpointError(error.what());
-  }
+  const PosixFile file(path, O_RDONLY, ExitStatus::kCheckpoint);
+  size = file.size();
+  auto ranges = check_record(file);
+  if (ranges) return std::move(*ranges);
   refuse(path,
          "not a complete checkpoint: its closing record is missing (cut short, or made or changed "
          "by another program)");
@@ -153,9 +147,9 @@ CheckpointContents read_contents(const std::string& path) {
     contents.tensors = read_tensors(file);
     return contents;
   } catch (const DataError& error) {
-    throw CheckpointError(error.what());
+    rethrow_as(ExitStatus::kCheckpoint, error);
   } catch (const Hdf5Error& error) {
-    throw CheckpointError(error.what());
+    rethrow_as(ExitStatus::kCheckpoint, error);
   }
 }
 

@@ -65,17 +65,13 @@ CheckpointContents from_text(const std::string& bytes) {
 }
 
 PosixFile open_checkpoint(const std::string& path) {
-  try {
-    return PosixFile(path, O_RDONLY);
-  } catch (const RunFolderError& error) {
-    throw CheckpointError(error.what());
-  }
+  return PosixFile(path, O_RDONLY, ExitStatus::kCheckpoint);
 }
 
 // Returns, for each tensor, the checksum of those of its words that are in this rank's share. The
 // shares divide the words of all tensors.
 std::vector<std::uint64_t> partial_sums(int rank, int ranks, const PosixFile& file,
-                                        const CheckpointContents& contents) try {
+                                        const CheckpointContents& contents) {
   std::int64_t total = 0;
   for (const CheckpointTensor& tensor : contents.tensors) total += tensor.bytes() / 4;
   const std::int64_t share = total / ranks + 1;
@@ -101,8 +97,6 @@ std::vector<std::uint64_t> partial_sums(int rank, int ranks, const PosixFile& fi
     before += words;
   }
   return sums;
-} catch (const RunFolderError& error) {
-  throw CheckpointError(error.what());
 }
 
 void check_sums(const std::string& path, const CheckpointContents& contents,
@@ -183,11 +177,7 @@ void Checkpoint::check(Communicator& comm, std::span<const TensorSlice> wanted) 
 
 void Checkpoint::read(const ReadGroups& groups, std::span<const TensorSlice> wanted) const {
   check(groups.world, wanted);
-  try {
-    read_shared(groups, impl_->file, impl_->contents, wanted);
-  } catch (const RunFolderError& error) {
-    throw CheckpointError(error.what());
-  }
+  read_shared(groups, impl_->file, impl_->contents, wanted);
 }
 
 void Checkpoint::read(Communicator& comm, std::span<const TensorSlice> wanted) const {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/tensor_checksum.h"
 #include "trireme/io/together.h"
 
@@ -140,7 +141,7 @@ void Writer::check_still_ours() const {
 // metadata. The file gets its full size and all its blocks here, before the first byte of data.
 void Writer::make_file() {
   check_still_ours();
-  fs::create_directories(folder_);
+  make_folders(folder_, ExitStatus::kRunFolder);
   remove_unfinished_checkpoints(folder_, options_.generation);
   reserve_space();
   hdf5::File file = hdf5::File::create(partial_);
@@ -278,7 +279,7 @@ void Writer::finish_file(const std::vector<std::uint64_t>& checksums) {
 
 void Writer::publish() {
   check_still_ours();
-  fs::rename(partial_, path_);
+  rename_file(partial_, path_, ExitStatus::kRunFolder);
   sync_folder(folder_);
   if (options_.keep <= 0) return;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_);
@@ -296,12 +297,14 @@ PhaseFault Writer::gone_or(PhaseFault fault) {
     if (!first()) return;
     for (fs::path folder :
          {fs::path(path_).parent_path().parent_path(), fs::path(path_).parent_path()}) {
-      if (fs::exists(folder)) continue;
+      if (look_ahead(folder.string(), ExitStatus::kRunFolder).is_there()) continue;
       throw RunFolderError(folder.string() +
                            ": somebody removed it while this run wrote there; ending");
     }
     if (fault.status == ExitStatus::kRunFolder) return;
-    if (fs::exists(partial_) || fs::exists(path_)) return;
+    for (const std::string& path : {partial_, path_}) {
+      if (look_at(path, ExitStatus::kRunFolder).is_there()) return;
+    }
     throw RunFolderError(partial_ + ": somebody removed it while it was being written");
   });
   return gone.value_or(std::move(fault));

@@ -31,8 +31,8 @@ struct Footer {
 static_assert(sizeof(Footer) == 64 && sizeof(ByteRange) == 16);
 constexpr std::size_t kHashedFooter = sizeof(Footer) - sizeof(std::uint64_t);
 
-[[noreturn]] void refuse_record(const std::string& path, const std::string& reason) {
-  throw DataError(fmt::format("{}: {}", path, reason));
+[[noreturn]] void refuse_record(const PosixFile& file, const std::string& reason) {
+  rethrow(file.status(), fmt::format("{}: {}", file.path(), reason));
 }
 
 // The hash of the bytes [0, end) outside the ranges, which are sorted and do not overlap.
@@ -78,17 +78,16 @@ std::optional<Footer> read_footer(const PosixFile& file) {
   file.read(size - static_cast<std::int64_t>(sizeof(footer)), &footer, sizeof(footer));
   if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) return {};
   if (XXH3_64bits(&footer, kHashedFooter) != footer.footer_hash) {
-    refuse_record(file.path(), "damaged: its closing record does not match its checksum");
+    refuse_record(file, "damaged: its closing record does not match its checksum");
   }
   if (footer.version != 1) {
-    refuse_record(file.path(),
+    refuse_record(file,
                   fmt::format("format version {} is newer than this program (1)", footer.version));
   }
   const std::int64_t rest = size - static_cast<std::int64_t>(sizeof(footer));
   if (footer.ranges < 0 || footer.hdf5_bytes < 0 || footer.hdf5_bytes > rest ||
       footer.ranges != (rest - footer.hdf5_bytes) / 16 || (rest - footer.hdf5_bytes) % 16 != 0) {
-    refuse_record(file.path(),
-                  fmt::format("damaged: {} bytes do not fit its closing record", size));
+    refuse_record(file, fmt::format("damaged: {} bytes do not fit its closing record", size));
   }
   return footer;
 }
@@ -114,23 +113,19 @@ void append_record(PosixFile& file, std::vector<ByteRange> data) {
 }
 
 std::optional<std::vector<ByteRange>> check_record(const PosixFile& file) {
-  try {
-    const std::optional<Footer> footer = read_footer(file);
-    if (!footer) return {};
-    std::vector<ByteRange> ranges(static_cast<std::size_t>(footer->ranges));
-    const std::size_t table = ranges.size() * sizeof(ByteRange);
-    file.read(footer->hdf5_bytes, ranges.data(), table);
-    if (XXH3_64bits(ranges.data(), table) != footer->table_hash ||
-        !in_order(ranges, footer->hdf5_bytes)) {
-      refuse_record(file.path(), "damaged: its table of ranges does not match its checksum");
-    }
-    if (structure_hash(file, ranges, footer->hdf5_bytes) != footer->structure_hash) {
-      refuse_record(file.path(), "damaged: its headers do not match their checksum");
-    }
-    return ranges;
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
+  const std::optional<Footer> footer = read_footer(file);
+  if (!footer) return {};
+  std::vector<ByteRange> ranges(static_cast<std::size_t>(footer->ranges));
+  const std::size_t table = ranges.size() * sizeof(ByteRange);
+  file.read(footer->hdf5_bytes, ranges.data(), table);
+  if (XXH3_64bits(ranges.data(), table) != footer->table_hash ||
+      !in_order(ranges, footer->hdf5_bytes)) {
+    refuse_record(file, "damaged: its table of ranges does not match its checksum");
   }
+  if (structure_hash(file, ranges, footer->hdf5_bytes) != footer->structure_hash) {
+    refuse_record(file, "damaged: its headers do not match their checksum");
+  }
+  return ranges;
 }
 
 }  // namespace trireme

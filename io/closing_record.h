@@ -23,8 +23,8 @@ struct ByteRange {
 void append_record(PosixFile& file, std::vector<ByteRange> data);
 
 // Reads the record and checks everything that it protects. Returns the data ranges sorted by
-// offset, or nothing if the file does not end with a record. Throws DataError if anything is
-// damaged.
+// offset, or nothing if the file does not end with a record. Throws an error of the file's status:
+// of Cause::kWrong if anything is damaged.
 std::optional<std::vector<ByteRange>> check_record(const PosixFile& file);
 
 }  // namespace trireme

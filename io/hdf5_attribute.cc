@@ -12,6 +12,7 @@ namespace {
 
 Handle open_object(const File& file, hid_t id, const std::string& name) {
   Handle object(file.exists(name) ? H5Oopen(id, name.c_str(), H5P_DEFAULT) : -1, H5Oclose);
+  if (!object.valid() && system_errno() != 0) throw_unread(file.path() + ": cannot be read");
   if (!object.valid()) throw DataError(fmt::format("{}: there is no {}", file.path(), name));
   return object;
 }
@@ -38,6 +39,7 @@ Opened open_attribute(const File& file, hid_t id, const std::string& object,
   const Handle owner = open_object(file, id, object);
   Opened opened{{H5Aopen(owner.get(), name.c_str(), H5P_DEFAULT), H5Aclose}, {}, {}};
   if (!opened.attribute.valid()) {
+    if (system_errno() != 0) throw_unread(fmt::format("{}: {} cannot be read", file.path(), name));
     H5Eclear2(H5E_DEFAULT);
     throw DataError(fmt::format("{}: {} has no attribute {}", file.path(), object, name));
   }
@@ -66,7 +68,7 @@ std::string read_string(const File& file, const std::string& what, const Opened&
   if (size > kMaxString) throw DataError(fmt::format("{}: {} is too long", file.path(), what));
   std::string text(size, '\0');
   if (H5Aread(opened.attribute.get(), opened.type.get(), text.data()) < 0) {
-    throw DataError(fmt::format("{}: {} cannot be read: {}", file.path(), what, library_words()));
+    throw_unread(fmt::format("{}: {} cannot be read", file.path(), what));
   }
   text.resize(::strnlen(text.data(), text.size()));
   return text;
@@ -112,7 +114,9 @@ bool File::has_attribute(const std::string& object, const std::string& name) con
   const Locked lock;
   if (!exists(object)) return false;
   const Handle owner = open_object(*this, impl_->id, object);
-  return H5Aexists(owner.get(), name.c_str()) > 0;
+  const htri_t there = patiently_read([&] { return H5Aexists(owner.get(), name.c_str()); });
+  if (there < 0 && system_errno() != 0) throw_unread(path() + ": cannot be read");
+  return there > 0;
 }
 
 std::vector<std::string> File::attributes(const std::string& object) const {
@@ -121,8 +125,7 @@ std::vector<std::string> File::attributes(const std::string& object) const {
   std::vector<std::string> names;
   hsize_t position = 0;
   if (H5Aiterate2(owner.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &position, add_name, &names) < 0) {
-    throw DataError(
-        fmt::format("{}: attributes of {} cannot be listed: {}", path(), object, library_words()));
+    throw_unread(fmt::format("{}: attributes of {} cannot be listed", path(), object));
   }
   std::sort(names.begin(), names.end());
   return names;

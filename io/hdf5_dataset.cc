@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include "trireme/base/error.h"
 
@@ -173,12 +172,10 @@ void Dataset::check_one_dimensional() const {
 std::size_t Dataset::checked_size() const {
   // A corrupt header may claim any size. The real size is bounded by that of the file, times the
   // highest compression.
-  struct stat status {};
-  const bool known = ::stat(impl_->file->path.c_str(), &status) == 0;
+  const std::int64_t held = look_at(impl_->file->path, ExitStatus::kData).bytes;
   const auto bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
-  if (known && bytes / kMostCompression > static_cast<std::int64_t>(status.st_size)) {
-    throw DataError(fmt::format("{} claims {} bytes in a file of {}", label(*impl_), bytes,
-                                static_cast<std::int64_t>(status.st_size)));
+  if (bytes / kMostCompression > held) {
+    throw DataError(fmt::format("{} claims {} bytes in a file of {}", label(*impl_), bytes, held));
   }
   return static_cast<std::size_t>(impl_->elements);
 }
@@ -188,8 +185,7 @@ void Dataset::check_stored() const {
   const Handle list(H5Dget_create_plist(impl_->id), H5Pclose);
   const std::int64_t bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
   const bool filtered = H5Pget_nfilters(list.get()) > 0;
-  struct stat status {};
-  const std::int64_t size = ::stat(impl_->file->path.c_str(), &status) == 0 ? status.st_size : 0;
+  const std::int64_t size = look_at(impl_->file->path, ExitStatus::kData).bytes;
   std::int64_t stored = static_cast<std::int64_t>(
       std::min<hsize_t>(H5Dget_storage_size(impl_->id), static_cast<hsize_t>(size)));
   if (H5Pget_layout(list.get()) == H5D_CONTIGUOUS && bytes > 0) {
@@ -212,9 +208,8 @@ std::optional<std::int64_t> Dataset::contiguous_offset() const {
   if (H5Pget_external_count(list.get()) != 0) return {};
   if (size_of(impl_->type) > 1 && H5Tget_order(type.get()) != H5T_ORDER_LE) return {};
   const haddr_t offset = H5Dget_offset(impl_->id);
-  struct stat status {};
-  if (offset == HADDR_UNDEF || ::stat(impl_->file->path.c_str(), &status) != 0) return {};
-  const auto size = static_cast<std::int64_t>(status.st_size);
+  if (offset == HADDR_UNDEF) return {};
+  const std::int64_t size = look_at(impl_->file->path, ExitStatus::kData).bytes;
   const auto bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
   if (offset > static_cast<haddr_t>(size) || bytes > size - static_cast<std::int64_t>(offset)) {
     return {};
@@ -230,9 +225,11 @@ void Dataset::read_raw(const Box& box, void* values) const {
   const Locked lock;
   const Handle space = select(*impl_, {box});
   const Handle memory = memory_space(box.elements());
-  if (H5Dread(impl_->id, memory_type(impl_->type), memory.get(), space.get(), H5P_DEFAULT, values) <
-      0) {
-    throw DataError(fmt::format("{} cannot be read: {}", label(*impl_), library_words()));
+  if (patiently_read([&] {
+        return H5Dread(impl_->id, memory_type(impl_->type), memory.get(), space.get(), H5P_DEFAULT,
+                       values);
+      }) < 0) {
+    throw_unread(fmt::format("{} cannot be read", label(*impl_)));
   }
 }
 
@@ -297,10 +294,9 @@ Dataset File::dataset(const std::string& name) const {
       H5Oget_info_by_name2(impl_->id, name.c_str(), &object, H5O_INFO_BASIC, H5P_DEFAULT) >= 0) {
     check_chunks(path(), name, object.addr);
   }
-  const hid_t id = H5Dopen2(impl_->id, name.c_str(), H5P_DEFAULT);
+  const hid_t id = patiently_read([&] { return H5Dopen2(impl_->id, name.c_str(), H5P_DEFAULT); });
   if (id < 0) {
-    throw DataError(
-        fmt::format("{}: {} is not a readable dataset: {}", path(), name, library_words()));
+    throw_unread(fmt::format("{}: {} is not a readable dataset", path(), name));
   }
   return Dataset(adopt(impl_, name, id));
 }

@@ -1,16 +1,15 @@
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <exception>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
-#include <sys/stat.h>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
 #include "hdf5_internal.h"
+#include "posix_file.h"
 
 namespace trireme::hdf5 {
 namespace {
@@ -35,22 +34,20 @@ Handle access_list(Communicator* comm) {
 
 // HDF5's own messages for a missing or foreign file are long and name HDF5's source lines.
 void check_is_hdf5(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    throw DataError(fmt::format("{}: {}", path, std::strerror(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) throw DataError(path + ": not a file");
-  const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
+  const FileFacts facts = look_at(path, ExitStatus::kData);
+  if (!facts.is_there()) throw DataError(path + ": there is no such file");
+  if (!facts.is_file()) throw DataError(path + ": not a file");
+  PosixFile(path, O_RDONLY, ExitStatus::kData);  // says why the system refuses it
+  const htri_t is_hdf5 = patiently_read([&] { return H5Fis_hdf5(path.c_str()); });
   if (is_hdf5 == 0) throw DataError(path + ": not an HDF5 file");
-  if (is_hdf5 < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, library_words()));
+  if (is_hdf5 < 0) throw_unread(fmt::format("{}: cannot be read", path));
 }
 
 // Throws DataError if the link is not a hard link.
 void check_link(const File::Impl& file, const std::string& name) {
   H5L_info_t link;
   if (H5Lget_info(file.id, name.c_str(), &link, H5P_DEFAULT) < 0) {
-    throw DataError(
-        fmt::format("{}: {} is no readable link: {}", file.path, name, library_words()));
+    throw_unread(fmt::format("{}: {} is no readable link", file.path, name));
   }
   if (link.type == H5L_TYPE_HARD) return;
   throw DataError(fmt::format(
@@ -78,9 +75,10 @@ std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, C
   const Locked lock;
   if (!comm) check_is_hdf5(path);
   const Handle access = access_list(comm);
-  const hid_t id = H5Fopen(path.c_str(), flags, access.get());
+  const auto open = [&] { return H5Fopen(path.c_str(), flags, access.get()); };
+  const hid_t id = comm ? open() : patiently_read(open);
   if (id < 0) {
-    throw DataError(fmt::format("{}: cannot be opened as HDF5: {}", path, library_words()));
+    throw_unread(fmt::format("{}: cannot be opened as HDF5", path));
   }
   auto file = std::make_shared<File::Impl>();
   file->path = path;
@@ -161,7 +159,7 @@ std::int64_t File::hdf5_bytes() const {
   const Locked lock;
   haddr_t end = 0;
   if (H5Fget_eoa(impl_->id, &end) < 0) {
-    throw DataError(fmt::format("{}: has no readable end: {}", path(), library_words()));
+    throw_unread(fmt::format("{}: has no readable end", path()));
   }
   return static_cast<std::int64_t>(end);
 }
@@ -176,11 +174,17 @@ bool File::exists(const std::string& name) const {
   // H5Lexists requires that every group on the path exists.
   for (std::size_t slash = name.find('/', 1);; slash = name.find('/', slash + 1)) {
     const std::string part = name.substr(0, slash);
-    if (H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT) <= 0) return false;
+    const htri_t there =
+        patiently_read([&] { return H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT); });
+    if (there < 0 && system_errno() != 0) throw_unread(path() + ": cannot be read");
+    if (there <= 0) return false;
     if (!impl_->parallel) check_link(*impl_, part);
     if (slash == std::string::npos) break;
   }
-  return H5Oexists_by_name(impl_->id, name.c_str(), H5P_DEFAULT) > 0;
+  const htri_t there =
+      patiently_read([&] { return H5Oexists_by_name(impl_->id, name.c_str(), H5P_DEFAULT); });
+  if (there < 0 && system_errno() != 0) throw_unread(path() + ": cannot be read");
+  return there > 0;
 }
 
 std::vector<std::string> File::datasets_below(const std::string& group) const {
@@ -190,7 +194,7 @@ std::vector<std::string> File::datasets_below(const std::string& group) const {
   const Handle top(H5Gopen2(impl_->id, group.c_str(), H5P_DEFAULT), H5Gclose);
   if (!top.valid() || H5Ovisit2(top.get(), H5_INDEX_NAME, H5_ITER_NATIVE, add_dataset, &names,
                                 H5O_INFO_BASIC) < 0) {
-    throw DataError(fmt::format("{}: {} cannot be listed: {}", path(), group, library_words()));
+    throw_unread(fmt::format("{}: {} cannot be listed", path(), group));
   }
   const std::string prefix = group == "/" ? "/" : group + "/";
   for (std::string& name : names) name = prefix + name;

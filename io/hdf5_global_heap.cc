@@ -92,21 +92,17 @@ std::string read_heap_string(const std::string& path, const std::string& what, h
   static const bool registered = register_conversion();  // the caller holds the library's lock
   char reference[kReferenceBytes] = {};
   if (!registered || H5Aread(attribute, reference_type().get(), reference) < 0) {
-    throw DataError(fmt::format("{}: {} cannot be read: {}", path, what, library_words()));
+    throw_unread(fmt::format("{}: {} cannot be read", path, what));
   }
   const auto length = value_at<std::uint32_t>(reference);
   const auto address = value_at<std::uint64_t>(reference + 4);
   const auto index = value_at<std::uint32_t>(reference + 12);
   if (length == 0) return "";
-  try {
-    const auto collection = read_collection(PosixFile(path, O_RDONLY), address);
-    const auto object = find_object(collection, index);
-    if (object && length <= object->size() && length <= kMaxString) {
-      const std::string_view text = object->substr(0, length);
-      return std::string(text.substr(0, text.find('\0')));
-    }
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
+  const auto collection = read_collection(PosixFile(path, O_RDONLY, ExitStatus::kData), address);
+  const auto object = find_object(collection, index);
+  if (object && length <= object->size() && length <= kMaxString) {
+    const std::string_view text = object->substr(0, length);
+    return std::string(text.substr(0, text.find('\0')));
   }
   throw DataError(
       fmt::format("{}: {} is damaged: its text does not lie where it should", path, what));

@@ -1,12 +1,14 @@
 // Shared by the source files of the HDF5 layer.
 #pragma once
 
+#include <cerrno>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include <hdf5.h>
 
+#include "trireme/base/files.h"
 #include "trireme/io/hdf5.h"
 
 namespace trireme::hdf5 {
@@ -22,6 +24,27 @@ class Locked {
 
 // Returns HDF5's message about its last failure: "H5Dwrite: can't write data; ...".
 std::string library_words();
+
+// The errno by which the system refused the library its last call; 0 where HDF5's words name none.
+int system_errno();
+
+// Throws DataError "WHAT: library_words()", of Cause::kUnreadable where the system is to blame.
+[[noreturn]] void throw_unread(const std::string& what);
+
+// Makes a call into HDF5 that reads, and again as in trireme/base/files.h where the system refuses
+// it. The result is negative where it failed.
+template <class Call>
+auto patiently_read(const Call& call) {
+  auto result = call();
+  if (result >= 0) return result;
+  if (const int reason = system_errno(); reason == 0) return result;
+  patiently([&]() -> long {
+    result = call();
+    errno = result < 0 ? system_errno() : 0;
+    return result < 0 ? -1 : 0;
+  });
+  return result;
+}
 
 // An HDF5 identifier and the function that releases it. Hold the lock whenever it is released.
 class Handle {

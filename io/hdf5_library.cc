@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <vector>
 
 #include <fmt/format.h>
@@ -82,6 +83,23 @@ std::string library_words() {
   if (lines.size() > 1) text += "; " + lines.front();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+// HDF5's driver for plain files writes "errno = 5" into its descriptions.
+int system_errno() {
+  std::vector<std::string> lines;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &lines);
+  constexpr std::string_view kName = "errno = ";
+  for (const std::string& line : lines) {
+    const std::size_t at = line.find(kName);
+    if (at != std::string::npos) return std::atoi(line.c_str() + at + kName.size());
+  }
+  return 0;
+}
+
+void throw_unread(const std::string& what) {
+  const Cause cause = system_errno() != 0 ? Cause::kUnreadable : Cause::kWrong;
+  throw DataError(what + ": " + library_words(), cause);
 }
 
 std::string_view name_of(ElementType type) {

@@ -81,11 +81,7 @@ bool any_empty_chunks(const PosixFile& file, haddr_t address) {
 }  // namespace
 
 void check_chunks(const std::string& path, const std::string& name, haddr_t address) {
-  try {
-    if (!any_empty_chunks(PosixFile(path, O_RDONLY), address)) return;
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
-  }
+  if (!any_empty_chunks(PosixFile(path, O_RDONLY, ExitStatus::kData), address)) return;
   throw DataError(fmt::format("{}: {} is damaged: it has chunks of no elements", path, name));
 }
 

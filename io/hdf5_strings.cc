@@ -62,7 +62,7 @@ std::vector<std::string> File::strings(const std::string& name) const {
   std::string packed(count * length, '\0');
   if (count > 0 &&
       H5Dread(opened.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, packed.data()) < 0) {
-    throw DataError(fmt::format("{} cannot be read: {}", what, library_words()));
+    throw_unread(fmt::format("{} cannot be read", what));
   }
   std::vector<std::string> values;
   for (std::size_t i = 0; i < count; ++i) {

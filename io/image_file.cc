@@ -21,11 +21,7 @@ ImageFile::ImageFile(const ImageShardInfo& info)
       labels_offset_(info.labels_offset),
       checksums_offset_(info.checksums_offset) {
   if (std::max({images_offset_, labels_offset_, checksums_offset_}) < 0) return;
-  try {
-    file_.emplace(path_, O_RDONLY);
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // the data is at fault, not the run folder
-  }
+  file_.emplace(path_, O_RDONLY, ExitStatus::kData);
 }
 
 template <class T>
@@ -50,12 +46,8 @@ void ImageFile::read_dataset(const char* name, const hdf5::Extents& of_one, std:
     dataset->read_raw(box, values.data());
     return;
   }
-  try {
-    file_->read(offset + i * static_cast<std::int64_t>(values.size_bytes()), values.data(),
-                values.size_bytes());
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
-  }
+  file_->read(offset + i * static_cast<std::int64_t>(values.size_bytes()), values.data(),
+              values.size_bytes());
 }
 
 std::int32_t ImageFile::read(std::int64_t i, std::span<std::uint8_t> pixels) {

@@ -1,7 +1,6 @@
 #include "posix_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -12,13 +11,10 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 namespace trireme {
 namespace {
-
-[[noreturn]] void refuse(const std::string& path, std::string_view what, int reason) {
-  throw RunFolderError(fmt::format("{}: {}: {}", path, what, std::strerror(reason)));
-}
 
 std::int64_t free_bytes(int descriptor) {
   struct statvfs status {};
@@ -28,13 +24,17 @@ std::int64_t free_bytes(int descriptor) {
 
 }  // namespace
 
-PosixFile::PosixFile(std::string path, int flags, int mode)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), flags | O_CLOEXEC, mode)) {
-  if (descriptor_ < 0) refuse(path_, "cannot be opened", errno);
+PosixFile::PosixFile(std::string path, int flags, ExitStatus status)
+    : path_(std::move(path)), status_(status) {
+  descriptor_ =
+      static_cast<int>(patiently([&] { return ::open(path_.c_str(), flags | O_CLOEXEC, 0644); }));
+  if (descriptor_ < 0) throw_unreadable(status_, path_, "cannot be opened", errno);
 }
 
 PosixFile::PosixFile(PosixFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      status_(other.status_),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 PosixFile::~PosixFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -42,17 +42,18 @@ PosixFile::~PosixFile() {
 
 std::int64_t PosixFile::size() const {
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) refuse(path_, "has no readable size", errno);
+  if (patiently([&] { return ::fstat(descriptor_, &status); }) != 0) {
+    throw_unreadable(status_, path_, "has no readable size", errno);
+  }
   return status.st_size;
 }
 
 void PosixFile::read(std::int64_t offset, void* bytes, std::size_t count) const {
   auto* to = static_cast<char*>(bytes);
   while (count > 0) {
-    const ssize_t got = ::pread(descriptor_, to, count, offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(path_, "cannot be read", errno);
-    if (got == 0) throw RunFolderError(path_ + ": ends too early");
+    const long got = patiently([&] { return ::pread(descriptor_, to, count, offset); });
+    if (got < 0) throw_unreadable(status_, path_, "cannot be read", errno);
+    if (got == 0) rethrow(status_, path_ + ": ends too early");
     to += got;
     offset += got;
     count -= static_cast<std::size_t>(got);
@@ -64,7 +65,7 @@ void PosixFile::write(std::int64_t offset, const void* bytes, std::size_t count)
   while (count > 0) {
     const ssize_t put = ::pwrite(descriptor_, from, count, offset);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) refuse(path_, "cannot be written", errno);
+    if (put < 0) throw_unreadable(status_, path_, "cannot be written", errno);
     from += put;
     offset += put;
     count -= static_cast<std::size_t>(put);
@@ -83,17 +84,18 @@ void PosixFile::reserve(std::int64_t bytes) {
     reason = free >= 0 && free < bytes - size() ? ENOSPC : 0;
   }
   if (reason != 0) {
-    throw RunFolderError(fmt::format("{}: no space for {} bytes ({} are free): {}", path_, bytes,
-                                     free, std::strerror(reason)));
+    throw_unreadable(status_, path_,
+                     fmt::format("no space for {} bytes ({} are free)", bytes, free), reason);
   }
 }
 
 void PosixFile::truncate(std::int64_t bytes) {
-  if (::ftruncate(descriptor_, bytes) != 0) refuse(path_, "cannot be cut", errno);
+  if (::ftruncate(descriptor_, bytes) != 0)
+    throw_unreadable(status_, path_, "cannot be cut", errno);
 }
 
 void PosixFile::sync() {
-  if (::fsync(descriptor_) != 0) refuse(path_, "does not reach the disk", errno);
+  if (::fsync(descriptor_) != 0) throw_unreadable(status_, path_, "does not reach the disk", errno);
 }
 
 void sync_folder(const std::string& folder) {

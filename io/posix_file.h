@@ -5,20 +5,26 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/base/exit_status.h"
+
 namespace trireme {
 
-// All members throw RunFolderError with the system's message. Where another file is to blame (data,
-// a checkpoint), the caller translates the error.
+// All members throw errors of the status that says what the file is: of the run folder, data, a
+// checkpoint. What the system refuses is of Cause::kUnreadable; opening and reading are tried again
+// as in trireme/base/files.h. (A write that failed is not: its bytes may be lost whatever the next
+// call says.)
 class PosixFile {
  public:
-  PosixFile(std::string path, int flags, int mode = 0644);
+  // A new file has mode 0644.
+  PosixFile(std::string path, int flags, ExitStatus status = ExitStatus::kRunFolder);
   PosixFile(PosixFile&& other) noexcept;
   PosixFile& operator=(PosixFile&&) = delete;
   ~PosixFile();
 
   const std::string& path() const { return path_; }
+  ExitStatus status() const { return status_; }
   std::int64_t size() const;
-  // Both transfer all the bytes or throw.
+  // Both transfer all the bytes or throw. A file that ends too early is of Cause::kWrong.
   void read(std::int64_t offset, void* bytes, std::size_t count) const;
   void write(std::int64_t offset, const void* bytes, std::size_t count);
   // Allocates space for the first `bytes` bytes, so that a full disk shows now and not midway.
@@ -28,6 +34,7 @@ class PosixFile {
 
  private:
   std::string path_;
+  ExitStatus status_;
   int descriptor_;
 };
 

@@ -4,13 +4,14 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/whole_file.h"
@@ -30,14 +31,11 @@ std::string folder_of_superseded(const std::string& folder, std::int64_t generat
   return fmt::format("{}/superseded/{}", folder, generation);
 }
 
-// Runs `body` and turns errors of the standard library into RunFolderError.
-template <class Body>
-auto blame_folder(const Body& body) {
-  try {
-    return body();
-  } catch (const fs::filesystem_error& error) {
-    throw RunFolderError(fmt::format("{}: {}", error.path1().string(), error.code().message()));
-  }
+constexpr ExitStatus kStatus = ExitStatus::kRunFolder;
+
+// Nothing where the folder is absent.
+std::vector<std::string> names_if_there(const std::string& folder) {
+  return names_in(folder, kStatus).value_or(std::vector<std::string>());
 }
 
 // "3 checkpoints (steps 20 to 60), with metrics, moved to run/superseded/7"
@@ -48,8 +46,21 @@ std::string what_lies_in(const std::string& superseded) {
                                       ? fmt::format("1 checkpoint (step {})", files.front().step)
                                       : fmt::format("{} checkpoints (steps {} to {})", files.size(),
                                                     files.front().step, files.back().step);
-  const bool metrics = fs::exists(superseded + "/metrics.jsonl");
+  const bool metrics = look_at(superseded + "/metrics.jsonl", kStatus).is_there();
   return fmt::format("{}{} moved to {}", checkpoints, metrics ? ", with metrics," : "", superseded);
+}
+
+// The copy replaces what an interrupted attempt left, and reaches the disk.
+void copy_bytes(const std::string& from, const std::string& to) {
+  FileReader source(from, kStatus);
+  PosixFile copy(to, O_WRONLY | O_CREAT | O_TRUNC);
+  std::vector<char> block(std::size_t{1} << 20);
+  std::int64_t at = 0;
+  while (const std::size_t got = source.read(block.data(), block.size())) {
+    copy.write(at, block.data(), got);
+    at += static_cast<std::int64_t>(got);
+  }
+  copy.sync();
 }
 
 // Performs one move into superseded/ step by step. Any step may have been done already.
@@ -59,9 +70,9 @@ class Mover {
       : folder_(std::move(folder)), target_(std::move(target)), before_each_(before_each) {}
 
   void make_folder(const std::string& path) {
-    if (fs::is_directory(path)) return;
+    if (look_at(path, kStatus).is_folder()) return;
     before_each_();
-    fs::create_directory(path);
+    make_folders(path, kStatus);
     sync_folder(folder_of(path));
   }
 
@@ -77,25 +88,24 @@ class Mover {
 
  private:
   void copy(const std::string& from, const std::string& to) {
-    if (fs::exists(to)) return;
+    if (look_at(to, kStatus).is_there()) return;
+    before_each_();
     const std::string partial = to + ".partial";
+    copy_bytes(from, partial);
     before_each_();
-    fs::copy_file(from, partial, fs::copy_options::overwrite_existing);
-    PosixFile(partial, O_RDWR).sync();
-    before_each_();
-    fs::rename(partial, to);
+    rename_file(partial, to, kStatus);
     sync_folder(folder_of(to));
   }
 
   void move(const std::string& from, const std::string& to) {
-    if (fs::exists(to)) {
+    if (look_at(to, kStatus).is_there()) {
       throw RunFolderError(
           fmt::format("{} is to make room for a new branch, but {} is there already; remove the "
                       "one that you do not need",
                       from, to));
     }
     before_each_();
-    fs::rename(from, to);
+    rename_file(from, to, kStatus);
     sync_folder(folder_of(to));
     sync_folder(folder_of(from));
   }
@@ -120,10 +130,12 @@ bool RunBranch::follows(const JobStart& start) const {
 }
 
 std::optional<RunBranch> read_branch(const std::string& folder) {
-  std::ifstream file(record_path(folder));
-  if (!file) return {};
+  const std::string path = record_path(folder);
+  if (!look_ahead(path, kStatus).is_there()) return {};  // nor may the folder be there yet
+  const auto words = read_if_there(path, kStatus);
+  if (!words) return {};
   try {
-    const Json text = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const Json text = Json::parse(*words);
     RunBranch branch;
     branch.generation = text.at("generation").integer();
     branch.origin = text.at("origin").text();
@@ -136,7 +148,7 @@ std::optional<RunBranch> read_branch(const std::string& folder) {
     }
     return branch;
   } catch (const JsonError&) {
-    throw RunFolderError(record_path(folder) +
+    throw RunFolderError(path +
                          ": not a record of a branch; remove it, and the folder is one branch");
   }
 }
@@ -178,21 +190,18 @@ std::vector<SupersededFile> superseded_by(const std::vector<std::string>& names,
 }
 
 std::vector<std::string> files_of_branch(const std::string& folder) {
-  return blame_folder([&] {
-    std::vector<std::string> names;
-    for (const char* below : {"", "checkpoints/", "tensorboard/"}) {
-      const std::string path = folder + "/" + below;
-      if (!fs::is_directory(path)) continue;
-      for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-        if (!entry.is_regular_file()) continue;
-        const std::string name = below + entry.path().filename().string();
-        if (name.ends_with(".partial")) continue;
-        if (entry.file_size() > 0 || name.starts_with("checkpoints/")) names.push_back(name);
-      }
+  std::vector<std::string> names;
+  for (const std::string below : {"", "checkpoints/", "tensorboard/"}) {
+    for (const std::string& entry : names_if_there(folder + "/" + below)) {
+      const std::string name = below + entry;
+      if (name.ends_with(".partial")) continue;
+      const FileFacts facts = look_at(folder + "/" + name, kStatus);
+      if (!facts.is_file()) continue;
+      if (facts.bytes > 0 || name.starts_with("checkpoints/")) names.push_back(name);
     }
-    std::sort(names.begin(), names.end());
-    return names;
-  });
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void move_superseded(const std::string& folder, RunBranch branch,
@@ -201,45 +210,51 @@ void move_superseded(const std::string& folder, RunBranch branch,
   TRIREME_CHECK(branch.unfinished, "nothing is to be moved");
   const RunBranch::Move move = *branch.unfinished;
   const std::string target = folder_of_superseded(folder, move.generation);
-  blame_folder([&] {
-    before_each();
-    write_branch(folder, branch);
-    Mover mover(folder, target, before_each);
-    mover.make_folder(folder + "/superseded");
-    mover.make_folder(target);
-    for (const SupersededFile& file : superseded_by(files_of_branch(folder), move.after_step)) {
-      mover.take(file);
-    }
-    told(what_lies_in(target));
-    branch.unfinished.reset();
-    before_each();
-    write_branch(folder, branch);
-  });
+  before_each();
+  write_branch(folder, branch);
+  Mover mover(folder, target, before_each);
+  mover.make_folder(folder + "/superseded");
+  mover.make_folder(target);
+  for (const SupersededFile& file : superseded_by(files_of_branch(folder), move.after_step)) {
+    mover.take(file);
+  }
+  told(what_lies_in(target));
+  branch.unfinished.reset();
+  before_each();
+  write_branch(folder, branch);
 }
 
+namespace {
+
+std::int64_t bytes_below(const std::string& folder) {
+  std::int64_t bytes = 0;
+  for (const std::string& name : names_if_there(folder)) {
+    const std::string path = folder + "/" + name;
+    const FileFacts facts = look_at(path, kStatus);
+    bytes += facts.is_folder() ? bytes_below(path) : facts.is_file() ? facts.bytes : 0;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::vector<SupersededBranch> list_superseded(const std::string& folder) {
-  return blame_folder([&] {
-    std::vector<SupersededBranch> branches;
-    const std::string path = folder + "/superseded";
-    if (!fs::is_directory(path)) return branches;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-      const std::string name = entry.path().filename().string();
-      SupersededBranch branch{.path = entry.path().string()};
-      const char* end = name.data() + name.size();
-      if (!entry.is_directory() ||
-          std::from_chars(name.data(), end, branch.generation).ptr != end) {
-        continue;
-      }
-      branch.checkpoints = std::ssize(list_checkpoints(branch.path + "/checkpoints"));
-      for (const fs::directory_entry& file : fs::recursive_directory_iterator(entry.path())) {
-        if (file.is_regular_file()) branch.bytes += static_cast<std::int64_t>(file.file_size());
-      }
-      branches.push_back(std::move(branch));
+  std::vector<SupersededBranch> branches;
+  const std::string superseded = folder + "/superseded";
+  for (const std::string& name : names_if_there(superseded)) {
+    SupersededBranch branch{.path = superseded + "/" + name};
+    const char* end = name.data() + name.size();
+    if (std::from_chars(name.data(), end, branch.generation).ptr != end ||
+        !look_at(branch.path, kStatus).is_folder()) {
+      continue;
     }
-    std::sort(branches.begin(), branches.end(),
-              [](const auto& a, const auto& b) { return a.generation < b.generation; });
-    return branches;
-  });
+    branch.checkpoints = std::ssize(list_checkpoints(branch.path + "/checkpoints"));
+    branch.bytes = bytes_below(branch.path);
+    branches.push_back(std::move(branch));
+  }
+  std::sort(branches.begin(), branches.end(),
+            [](const auto& a, const auto& b) { return a.generation < b.generation; });
+  return branches;
 }
 
 }  // namespace trireme

@@ -1,29 +1,26 @@
 #include "trireme/io/run_folder.h"
 
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_branch.h"
-#include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
 
 #include "posix_file.h"
@@ -33,92 +30,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kHeartbeatSeconds = 15;
+using Seconds = std::chrono::duration<double>;
 
-std::int64_t seconds_now() {
-  return static_cast<std::int64_t>(unix_seconds());
-}
-
-// When this process of this host started, in the kernel's ticks since boot. 0: no such process.
-std::int64_t start_of(std::int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  // The state is field 3 and the start field 22 (proc(5)).
-  for (int i = 3; i <= 22; ++i) {
-    fields >> field;
-    if (i == 3 && (field == "Z" || field == "X")) return 0;
-  }
-  return std::strtoll(field.c_str(), nullptr, 10);
-}
-
-std::string lease_path(const std::string& folder) {
-  return folder + "/lease";
-}
-
-std::string to_text(const Lease& lease) {
-  const Json text = Json::object({{"generation", lease.generation},
-                                  {"heartbeat", lease.heartbeat},
-                                  {"host", lease.host},
-                                  {"job", lease.job},
-                                  {"pid", lease.pid},
-                                  {"process_start", lease.process_start},
-                                  {"restarts", lease.restarts}});
-  return text.dump(2) + "\n";
-}
-
-// Two processes that want the folder may write at the same time, so each uses a temporary file of
-// its own.
-void write_lease(const std::string& folder, const Lease& lease) {
-  const std::string path = lease_path(folder);
-  write_whole_file(path, to_text(lease), fmt::format("{}.{}.{}", path, lease.host, lease.pid));
-}
-
-Lease own_lease() {
-  Lease lease;
-  lease.job = environment("SLURM_JOB_ID");
-  lease.restarts = std::strtoll(environment("SLURM_RESTART_COUNT").c_str(), nullptr, 10);
-  lease.host = host_name();
-  lease.pid = ::getpid();
-  lease.process_start = start_of(lease.pid);
-  lease.heartbeat = seconds_now();
-  return lease;
-}
-
-bool same_process(const Lease& a, const Lease& b) {
-  return a.host == b.host && a.pid == b.pid && a.process_start == b.process_start;
-}
-
-// Whether the holder of `held` may still write into the folder that `mine` wants.
-bool may_still_write(const Lease& held, const Lease& mine) {
-  // The scheduler never runs a job twice at a time. Within one start of the job an earlier job step
-  // may still run. We can see that if the step ran on this host. If it ran on another host, we rely
-  // on the job, which has started us.
-  const bool same_job = !held.job.empty() && held.job == mine.job;
-  if (same_job && (held.restarts < mine.restarts || held.host != mine.host)) return false;
-  return may_be_alive(held);
-}
+constexpr std::chrono::seconds kLookEvery{1};  // while it is unclear whether a holder is alive
 
 [[noreturn]] void refuse_in_use(const std::string& folder, const Lease& held) {
   const std::string job = held.job.empty() ? "another run" : "job " + held.job;
-  const std::string elsewhere =
-      held.host == host_name()
-          ? ""
-          : fmt::format("; taken over once it was silent for {} s, last seen {:.0f} s ago",
-                        RunFolder::kDeadAfterSeconds,
-                        unix_seconds() - static_cast<double>(held.heartbeat));
-  throw RunFolderError(fmt::format("{}: in use by {} on host {}, process {}{}", folder, job,
-                                   held.host, held.pid, elsewhere));
+  throw RunFolderError(
+      fmt::format("{}: in use by {} on host {}, process {}", folder, job, held.host, held.pid));
+}
+
+// The names in a folder that must be there.
+std::vector<std::string> names_of(const std::string& folder) {
+  auto names = names_in(folder, ExitStatus::kRunFolder);
+  if (!names) throw RunFolderError(folder + ": somebody removed it", Cause::kUnreadable);
+  return *std::move(names);
 }
 
 // Refuses a folder that holds something else, so that it does not become a run by accident.
 void check_is_run(const std::string& folder) {
   bool empty = true;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_of(folder)) {
     if (name == "config.ini" || name.starts_with("lease") || name == "checkpoints") return;
     empty = empty && name.starts_with(".");
   }
@@ -151,8 +83,7 @@ void check_writable(const std::string& folder) {
 class TakingLock {
  public:
   explicit TakingLock(const std::string& folder)
-      : descriptor_(
-            ::open((lease_path(folder) + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+      : descriptor_(::open((folder + "/lease.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
   }
   ~TakingLock() {
@@ -166,31 +97,6 @@ class TakingLock {
 };
 
 }  // namespace
-
-std::optional<Lease> read_lease(const std::string& folder) {
-  std::ifstream file(lease_path(folder));
-  if (!file) return {};
-  try {
-    const Json text = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-    Lease lease;
-    lease.job = text.at("job").text();
-    lease.restarts = text.at("restarts").integer();
-    lease.host = text.at("host").text();
-    lease.pid = text.at("pid").integer();
-    lease.process_start = text.at("process_start").integer();
-    lease.heartbeat = text.at("heartbeat").integer();
-    lease.generation = text.at("generation").integer();
-    return lease;
-  } catch (const JsonError&) {
-    throw RunFolderError(lease_path(folder) +
-                         ": not a lease; remove it if no job writes into this folder");
-  }
-}
-
-bool may_be_alive(const Lease& held) {
-  if (held.host == host_name()) return start_of(held.pid) == held.process_start;
-  return unix_seconds() - static_cast<double>(held.heartbeat) <= RunFolder::kDeadAfterSeconds;
-}
 
 class RunFolder::Holder {
  public:
@@ -211,44 +117,62 @@ class RunFolder::Holder {
     heart_.join();
     try {
       const TakingLock lock(folder_);
-      if (is_ours()) ::unlink(lease_path(folder_).c_str());
-    } catch (const Error&) {
+      const std::optional<Lease> held = read_lease(folder_);
+      if (held && is_ours(*held)) remove_if_there(folder_ + "/lease", ExitStatus::kRunFolder);
+    } catch (const std::exception&) {
       // The next job will judge what the lease says.
     }
   }
 
+  // A file system that blinks takes the folder away for a moment, so what is gone is looked for
+  // again before the run ends.
   void check() const {
-    const std::optional<Lease> held = read_lease(folder_);
-    const bool ours = held && held->generation == lease_.generation && same_process(*held, lease_);
-    for (const std::string& needed : {folder_, folder_ + "/checkpoints"}) {
-      const bool taken_over = held && !ours;
-      if (!taken_over && !fs::is_directory(needed)) {
-        throw RunFolderError(needed + ": somebody removed it while this run wrote there; ending");
-      }
+    const Stopwatch looking;
+    while (true) {
+      const std::string gone = what_is_gone();
+      if (gone.empty()) return;
+      if (looking.seconds() > Seconds(file_patience()).count()) throw RunFolderError(gone);
+      std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(file_patience(), kLookEvery));
     }
-    if (ours) return;
-    if (!held) throw RunFolderError(folder_ + ": somebody removed this run's lease; ending");
+  }
+
+ private:
+  // Throws if the folder was taken over.
+  std::string what_is_gone() const {
+    for (const std::string& needed : {folder_, folder_ + "/checkpoints"}) {
+      if (look_ahead(needed, ExitStatus::kRunFolder).is_folder()) continue;
+      if (needed != folder_) refuse_another(read_lease(folder_));
+      return needed + ": somebody removed it while this run wrote there; ending";
+    }
+    const std::optional<Lease> held = read_lease(folder_);
+    if (!held) return folder_ + ": somebody removed this run's lease; ending";
+    refuse_another(held);
+    return "";
+  }
+
+  bool is_ours(const Lease& held) const {
+    return held.generation == lease_.generation && same_process(held, lease_);
+  }
+
+  void refuse_another(const std::optional<Lease>& held) const {
+    if (!held || is_ours(*held)) return;
     throw RunFolderError(fmt::format("{}: taken over by {} on host {}, process {}; ending", folder_,
                                      held->job.empty() ? "another run" : "job " + held->job,
                                      held->host, held->pid));
   }
 
- private:
-  bool is_ours() const {
-    const std::optional<Lease> held = read_lease(folder_);
-    return held && held->generation == lease_.generation && same_process(*held, lease_);
-  }
-
   void beat() {
     std::unique_lock lock(mutex_);
     const auto end = [this] { return ending_; };
-    while (!wake_.wait_for(lock, std::chrono::seconds(kHeartbeatSeconds), end)) {
+    while (!wake_.wait_for(lock, Seconds(kHeartbeatSeconds), end)) {
       try {
         const TakingLock taking(folder_);
-        if (!is_ours()) return;  // the main thread finds out before it renames anything
-        lease_.heartbeat = seconds_now();
+        const std::optional<Lease> held = read_lease(folder_);
+        if (!held) continue;          // it may come back; the main thread judges that
+        if (!is_ours(*held)) return;  // the main thread finds out before it renames anything
+        lease_.heartbeat = static_cast<std::int64_t>(unix_seconds());
         write_lease(folder_, lease_);
-      } catch (const Error&) {
+      } catch (const std::exception&) {
         // The file system may be unavailable for a moment. The next beat tries again.
       }
     }
@@ -267,8 +191,8 @@ namespace {
 // Returns a generation greater than that of any earlier holder, even if somebody removed the
 // counter. Otherwise the files of two holders could get the same number in superseded/.
 std::int64_t next_generation(const std::string& folder, const std::optional<Lease>& held) {
-  std::int64_t last = 0;
-  std::ifstream(folder + "/lease.generation") >> last;
+  const auto counter = read_if_there(folder + "/lease.generation", ExitStatus::kRunFolder);
+  std::int64_t last = counter ? std::strtoll(counter->c_str(), nullptr, 10) : 0;
   if (held) last = std::max(last, held->generation);
   if (const auto branch = read_branch(folder)) {
     last = std::max(last, branch->generation);
@@ -282,57 +206,96 @@ std::int64_t next_generation(const std::string& folder, const std::optional<Leas
 
 // Removes files that earlier holders left behind because they were killed while writing.
 void remove_leftovers(const std::string& folder, std::int64_t generation) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_of(folder)) {
     // "lease.HOST.PID"
     const bool lease =
         name.starts_with("lease.") && name != "lease.generation" && name != "lease.lock";
-    if (!entry.is_regular_file()) continue;
-    if (lease || name.starts_with(".writable.") || name.ends_with(".partial")) {
-      std::error_code ignored;  // it does no harm
-      fs::remove(entry.path(), ignored);
-    }
+    if (!lease && !name.starts_with(".writable.") && !name.ends_with(".partial")) continue;
+    std::error_code ignored;  // it does no harm
+    const fs::path path = fs::path(folder) / name;
+    if (fs::is_regular_file(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
   }
   remove_unfinished_checkpoints(folder + "/checkpoints", generation);
 }
 
-Lease take_lease(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder, error)) {
-    throw RunFolderError(fmt::format("{}: cannot be made: {}", folder,
-                                     error ? error.message() : "there is a file of that name"));
+void make_run_folder(const std::string& folder) {
+  if (const FileFacts facts = look_ahead(folder, ExitStatus::kRunFolder);
+      facts.is_there() && !facts.is_folder()) {
+    throw RunFolderError(folder + ": cannot be made: there is a file of that name");
   }
+  make_folders(folder, ExitStatus::kRunFolder);
   check_is_run(folder);
   check_writable(folder);
-  const TakingLock lock(folder);
-  Lease mine = own_lease();
-  const std::optional<Lease> held = read_lease(folder);
-  if (held && !same_process(*held, mine) && may_still_write(*held, mine))
-    refuse_in_use(folder, *held);
-  if (held && same_process(*held, mine)) refuse_in_use(folder, *held);
-  mine.generation = next_generation(folder, held);
-  write_whole_file(folder + "/lease.generation", fmt::format("{}\n", mine.generation));
-  write_lease(folder, mine);
-  fs::create_directories(folder + "/checkpoints", error);
-  remove_leftovers(folder, mine.generation);
-  return mine;
 }
+
+// Takes the folder on rank 0, in steps: while it is unclear whether an earlier holder is alive,
+// step() returns nothing and is to be called again.
+class Taking {
+ public:
+  explicit Taking(const std::string& folder) : folder_(folder), mine_(own_lease()) {
+    make_run_folder(folder);
+  }
+
+  std::optional<Lease> step() {
+    const TakingLock lock(folder_);
+    const std::optional<Lease> held = read_lease(folder_);
+    if (held && same_process(*held, mine_)) refuse_in_use(folder_, *held);
+    if (held && !watch_) watch_.emplace(*held, mine_);
+    const auto verdict = watch_ ? watch_->look(held) : LeaseWatch::Verdict::kGone;
+    if (verdict == LeaseWatch::Verdict::kAlive) refuse_in_use(folder_, *held);
+    if (verdict == LeaseWatch::Verdict::kUnknown) {
+      if (!told_) say_waiting(*held);
+      return {};
+    }
+    return take(held);
+  }
+
+ private:
+  void say_waiting(const Lease& held) {
+    told_ = true;
+    print_line(fmt::format(
+        "{} was held by {}process {} on host {}: waiting up to {:.0f} s for a sign of life",
+        folder_, held.job.empty() ? "" : fmt::format("job {}, ", held.job), held.pid, held.host,
+        lease_silence_seconds()));
+  }
+
+  Lease take(const std::optional<Lease>& held) {
+    mine_.generation = next_generation(folder_, held);
+    write_whole_file(folder_ + "/lease.generation", fmt::format("{}\n", mine_.generation));
+    write_lease(folder_, mine_);
+    make_folders(folder_ + "/checkpoints", ExitStatus::kRunFolder);
+    remove_leftovers(folder_, mine_.generation);
+    return mine_;
+  }
+
+  const std::string& folder_;
+  Lease mine_;
+  std::optional<LeaseWatch> watch_;
+  bool told_ = false;
+};
 
 }  // namespace
 
+// The other ranks hear from rank 0 each time it has looked, so that none waits longer for a message
+// than a watchdog allows.
 RunFolder::RunFolder(Communicator& comm, const std::string& folder) : path_(folder) {
-  run_together(comm, [&] {
-    if (comm.rank() != 0) return;
-    try {
-      const Lease lease = take_lease(folder);
-      generation_ = lease.generation;
-      holder_ = std::make_unique<Holder>(folder, lease);
-    } catch (const fs::filesystem_error& error) {
-      throw RunFolderError(fmt::format("{}: {}", folder, error.code().message()));
-    }
-  });
-  generation_ = comm.all_reduce_host(generation_, ReduceOp::kMax);
+  std::optional<Taking> taking;
+  while (true) {
+    const std::string generation = comm.read_once([&]() -> std::string {
+      if (!taking) {
+        taking.emplace(folder);
+      } else {
+        std::this_thread::sleep_for(kLookEvery);
+      }
+      const std::optional<Lease> lease = taking->step();
+      if (!lease) return "";
+      holder_ = std::make_unique<Holder>(folder, *lease);
+      return std::to_string(lease->generation);
+    });
+    if (generation.empty()) continue;
+    generation_ = std::strtoll(generation.c_str(), nullptr, 10);
+    return;
+  }
 }
 
 RunFolder::~RunFolder() = default;

@@ -78,12 +78,10 @@ void set_text(hdf5::File& file, const char* object, const char* name, const std:
 CheckedFile open_checked(const std::string& path) {
   std::optional<std::vector<ByteRange>> record;
   std::int64_t size = 0;
-  try {
-    const PosixFile raw(path, O_RDONLY);
+  {
+    const PosixFile raw(path, O_RDONLY, ExitStatus::kData);
     size = raw.size();
     record = check_record(raw);
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // the data is at fault, not the run folder
   }
   CheckedFile opened{std::move(record), hdf5::File::open(path)};
   const std::int64_t rest = size - opened.file.hdf5_bytes();

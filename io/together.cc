@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/error.h"
+#include "trireme/base/caught.h"
 
 namespace trireme {
 namespace {
@@ -54,25 +54,28 @@ std::vector<std::string> receive_texts(Communicator& comm, int peer) {
 }  // namespace
 
 void PhaseFault::raise() const {
-  rethrow(status, message);
+  rethrow(status, message, cause);
 }
 
 std::optional<PhaseFault> attempt_together(Communicator& comm, const std::function<void()>& body) {
   std::optional<PhaseFault> mine;
   try {
     body();
-  } catch (const Error& error) {
-    mine = PhaseFault{error.status(), error.what()};
-  } catch (const std::exception& error) {
-    mine = PhaseFault{ExitStatus::kInternal, error.what()};
+  } catch (...) {
+    const Error error = caught(std::current_exception());
+    mine = PhaseFault{error.status(), error.what(), error.cause()};
   }
   const auto failed = static_cast<int>(comm.all_reduce_host(
       static_cast<std::int64_t>(mine ? comm.rank() : comm.size()), ReduceOp::kMin));
   if (failed == comm.size()) return std::nullopt;
-  const std::string words = comm.broadcast_text(
-      mine ? fmt::format("{} {}", static_cast<int>(mine->status), mine->message) : "", failed);
-  const std::size_t space = words.find(' ');
-  PhaseFault fault{static_cast<ExitStatus>(std::stoi(words)), words.substr(space + 1)};
+  const std::string words =
+      comm.broadcast_text(mine ? fmt::format("{} {} {}", static_cast<int>(mine->status),
+                                             static_cast<int>(mine->cause), mine->message)
+                               : "",
+                          failed);
+  const std::size_t space = words.find(' ');  // the cause is one digit
+  PhaseFault fault{static_cast<ExitStatus>(std::stoi(words)), words.substr(space + 3),
+                   static_cast<Cause>(words[space + 1] - '0')};
   if (failed != 0) fault.message += fmt::format(" (rank {})", comm.world_rank(failed));
   return fault;
 }

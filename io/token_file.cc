@@ -13,11 +13,7 @@ namespace trireme {
 TokenFile::TokenFile(const TokenShardInfo& info) : info_(info) {
   info_.tokenizer_model.clear();  // saves memory: there may be many open shards
   if (info_.data_offset < 0 && info_.checksum_offset < 0) return;
-  try {
-    file_.emplace(info_.path, O_RDONLY);
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // the data is at fault, not the run folder
-  }
+  file_.emplace(info_.path, O_RDONLY, ExitStatus::kData);
 }
 
 // Reads elements of a dataset that begins at `offset` in the file. The offset is -1 if the dataset
@@ -32,12 +28,8 @@ void TokenFile::read_dataset(const char* name, std::int64_t offset,
     dataset->read(begin, values);
     return;
   }
-  try {
-    file_->read(offset + begin * static_cast<std::int64_t>(sizeof(T)), values.data(),
-                values.size_bytes());
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
-  }
+  file_->read(offset + begin * static_cast<std::int64_t>(sizeof(T)), values.data(),
+              values.size_bytes());
 }
 
 // Checks the bytes of whole blocks. `first` is the number of the first block.

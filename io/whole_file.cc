@@ -1,11 +1,8 @@
 #include "trireme/io/whole_file.h"
 
-#include <filesystem>
-
 #include <fcntl.h>
-#include <fmt/format.h>
 
-#include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 #include "posix_file.h"
 
@@ -22,11 +19,7 @@ void write_whole_file(const std::string& path, const std::string& text,
     file.write(0, text.data(), text.size());
     file.sync();
   }
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  if (error) {
-    throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
-  }
+  rename_file(partial, path, ExitStatus::kRunFolder);
   sync_folder(folder_of(path));
 }
 

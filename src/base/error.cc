@@ -1,6 +1,7 @@
 #include "trireme/base/error.h"
 
 #include <filesystem>
+#include <ios>
 #include <new>
 
 #include "trireme/base/caught.h"
@@ -24,6 +25,8 @@ Error caught(const std::exception_ptr& exception) {
   } catch (const std::filesystem::filesystem_error& error) {
     return RunFolderError(shown(error.path1().string()) + ": " + error.code().message(),
                           Cause::kUnreadable);
+  } catch (const std::ios_base::failure& error) {
+    return RunFolderError(error.what(), Cause::kUnreadable);
   } catch (const std::exception& error) {
     return InternalError(error.what());
   } catch (...) {

@@ -332,8 +332,8 @@ void rename_file(const std::string& from, const std::string& to, ExitStatus stat
 
 bool remove_if_there(const std::string& path, ExitStatus status) {
   if (patiently([&] { return ::unlink(path.c_str()); }) == 0) return true;
-  if (errno != ENOENT) throw_unreadable(status, path, "cannot be removed", errno);
-  return false;
+  if (errno == ENOENT || errno == EISDIR) return false;
+  throw_unreadable(status, path, "cannot be removed", errno);
 }
 
 }  // namespace trireme

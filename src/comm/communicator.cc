@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "trireme/base/caught.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -90,22 +91,23 @@ std::string Communicator::broadcast_text(std::string text, int root) {
 
 std::string Communicator::read_once(const std::function<std::string()>& read) {
   std::string status_and_text;
-  const auto pack = [&](ExitStatus status, const std::string& text) {
-    status_and_text = static_cast<char>(status) + text;
+  const auto pack = [&](ExitStatus status, Cause cause, const std::string& text) {
+    status_and_text = {static_cast<char>(status), static_cast<char>(cause)};
+    status_and_text += text;
   };
   if (rank() == 0) {
     try {
-      pack(ExitStatus::kDone, read());
-    } catch (const Error& error) {
-      pack(error.status(), error.what());
-    } catch (const std::exception& error) {
-      pack(ExitStatus::kInternal, error.what());
+      pack(ExitStatus::kDone, Cause::kWrong, read());
+    } catch (...) {
+      const Error error = caught(std::current_exception());
+      pack(error.status(), error.cause(), error.what());
     }
   }
   status_and_text = broadcast_text(std::move(status_and_text));
   const auto status = static_cast<ExitStatus>(status_and_text.at(0));
-  if (status != ExitStatus::kDone) rethrow(status, status_and_text.substr(1));
-  return status_and_text.substr(1);
+  const auto cause = static_cast<Cause>(status_and_text.at(1));
+  if (status != ExitStatus::kDone) rethrow(status, status_and_text.substr(2), cause);
+  return status_and_text.substr(2);
 }
 
 }  // namespace trireme

@@ -14,6 +14,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launcher.h"
 
@@ -407,6 +408,8 @@ int Runtime::cores() const {
 }
 
 void Runtime::set_timeout(double seconds) {
+  // A rank that waits for a file is not to be taken for lost.
+  limit_file_patience(std::chrono::milliseconds(static_cast<std::int64_t>(500.0 * seconds)));
   impl_->options.timeout_s = seconds;
   if (impl_->watchdog) impl_->watchdog->set_timeout(seconds);
   if (impl_->carrier) impl_->carrier->set_timeout(seconds);

@@ -1,10 +1,9 @@
 #include "trireme/report/metrics_log.h"
 
-#include <filesystem>
-
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/whole_file.h"
@@ -15,9 +14,9 @@ namespace {
 // Returns the lines that belong to steps up to `step`. Drops a line that a killed run left half
 // written.
 std::string lines_up_to(const std::string& path, std::int64_t step) {
-  std::ifstream file(path);
   std::string kept, line;
-  while (std::getline(file, line)) {
+  auto file = FileReader::open_if_there(path, ExitStatus::kRunFolder);
+  while (file && file->line(line)) {
     const Json object = Json::parse_or_null(line);
     const Json* found = object.find("step");
     if (found && found->is_integer() && found->integer() <= step) kept += line + "\n";
@@ -30,7 +29,7 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
 MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, const tasks::Unit& unit,
                        bool tensorboard)
     : path_(folder + "/metrics.jsonl"), unit_(unit) {
-  write_whole_file(path_, std::filesystem::exists(path_) ? lines_up_to(path_, step) : "");
+  write_whole_file(path_, lines_up_to(path_, step));
   file_.open(path_, std::ios::app);
   const std::string events = folder + "/tensorboard";
   cut_back_event_files(events, step);

@@ -236,7 +236,7 @@ void RunHistory::read_checkpoint() {
 void RunHistory::read_lease_of_run() {
   try {
     lease_ = read_lease(folder_);
-    holder_alive_ = lease_ && may_be_alive(*lease_);
+    holder_alive_ = lease_ && seems_alive(*lease_);
   } catch (const RunFolderError&) {
     // The lease cannot be read. The next job judges it; here the last known one stays.
   }

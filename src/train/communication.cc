@@ -1,7 +1,6 @@
 #include "trireme/train/communication.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <utility>
 
@@ -9,6 +8,7 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
@@ -97,13 +97,12 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
                   NetworkOfJob& result) {
   std::vector<std::string>& remarks = result.remarks;
   const std::string path = usual_rates_path();
-  std::error_code ignored;
   // A path that somebody has set must be good; the usual one may not be there yet.
   const bool is_set = !environment("TRIREME_NETWORK").empty();
-  const auto kind = std::filesystem::status(path, ignored).type();
-  if (!path.empty() && (is_set || kind != std::filesystem::file_type::not_found)) {
+  if (!path.empty()) {
     try {
-      read_rates(path, hosts, result);
+      if (is_set || look_ahead(path, ExitStatus::kUsage).is_there())
+        read_rates(path, hosts, result);
     } catch (const ConfigError& error) {
       remarks.push_back(fmt::format("{}; not used", error.what()));
     }

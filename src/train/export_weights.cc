@@ -1,5 +1,4 @@
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <set>
 #include <utility>
@@ -7,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/file_set.h"
@@ -175,8 +175,7 @@ class Export {
   void check_no_config() {
     if (!foreign_.config) return;
     world_.read_once([&]() -> std::string {
-      std::error_code ignored;
-      if (!std::filesystem::exists(config_path(), ignored)) return "";
+      if (!look_at(config_path(), ExitStatus::kRunFolder).is_there()) return "";
       throw RunFolderError(
           fmt::format("{}: holds config.json already: give a new folder", request_.folder));
     });

@@ -1,12 +1,12 @@
 #include "train/fabric_recorder.h"
 
 #include <exception>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/io/whole_file.h"
@@ -54,7 +54,7 @@ void write_fabric_record(const std::optional<FabricRecord>& record, const std::s
     if (record) {
       write_whole_file(file, to_json(*record));
     } else {
-      std::filesystem::remove(file);
+      remove_if_there(file, ExitStatus::kRunFolder);
     }
   } catch (const std::exception& error) {
     report_line(fmt::format("{}; the run goes on without it", error.what()));

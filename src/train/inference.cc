@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/step_setup.h"
@@ -16,12 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr ExitStatus kStatus = ExitStatus::kCheckpoint;
+
 // Returns the folder that holds the checkpoints, or nothing if `where` is not a folder.
 std::string checkpoint_folder(const std::string& where) {
-  std::error_code ignored;
-  if (!fs::is_directory(where, ignored)) return "";
-  const fs::path inside = fs::path(where) / "checkpoints";
-  return fs::is_directory(inside, ignored) ? inside.string() : where;
+  if (!look_ahead(where, kStatus).is_folder()) return "";
+  const std::string inside = (fs::path(where) / "checkpoints").string();
+  return look_at(inside, kStatus).is_folder() ? inside : where;
 }
 
 models::Model model_of(const Config& training, const std::string& path) {
@@ -58,20 +60,17 @@ void check_size(const Checkpoint& checkpoint, const nn::ModelPlan& plan) {
 
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
   // Only one rank looks, so that all take the same path.
-  std::error_code ignored;
-  const fs::file_status status = fs::status(where, ignored);
-  const std::string kind = comm.broadcast_text(comm.rank() != 0           ? ""
-                                               : !fs::exists(status)      ? "none"
-                                               : fs::is_directory(status) ? "folder"
-                                                                          : "file");
+  const std::string kind = comm.read_once([&] {
+    const FileFacts facts = look_ahead(where, kStatus);
+    return !facts.is_there() ? "none" : facts.is_folder() ? "folder" : "file";
+  });
   if (kind == "none") {
     throw CheckpointError(fmt::format(
         "{}: there is no such file or folder; name a checkpoint (step-00001000.h5) or a run folder",
         where));
   }
   if (kind == "file") return Checkpoint::open(comm, where);
-  const std::string folder =
-      comm.broadcast_text(comm.rank() == 0 ? checkpoint_folder(where) : std::string());
+  const std::string folder = comm.read_once([&] { return checkpoint_folder(where); });
   LatestCheckpoint latest = open_latest_checkpoint(comm, folder);
   if (!latest.checkpoint) {
     throw CheckpointError(
@@ -90,17 +89,14 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) 
 
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where) {
   const auto largest = [&]() -> std::int64_t {
-    std::error_code none;
-    if (!fs::is_directory(where, none)) {
-      const auto bytes = fs::file_size(where, none);
-      return none ? 0 : static_cast<std::int64_t>(bytes);
-    }
     std::int64_t bytes = 0;
     try {
+      const FileFacts facts = look_ahead(where, kStatus);
+      if (!facts.is_folder()) return facts.bytes;
       for (const CheckpointFile& file : list_checkpoints(checkpoint_folder(where))) {
         bytes = std::max(bytes, file.bytes);
       }
-    } catch (const RunFolderError&) {  // whoever opens it reports that
+    } catch (const Error&) {  // whoever opens it reports that
     }
     return bytes;
   };

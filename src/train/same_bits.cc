@@ -1,8 +1,7 @@
 #include "train/same_bits.h"
 
-#include <filesystem>
-
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/small_file.h"
 #include "trireme/train/run_grid.h"
 
@@ -33,7 +32,9 @@ bool promised(Communicator& world, const Config& config) {
   // An earlier start that has written no checkpoint yet.
   const std::string path = folder + "/config.ini";
   const std::string text = world.read_once([&] {
-    return std::filesystem::exists(path) ? read_small_file("configuration", path) : std::string();
+    // Before the first start there may be no folder either.
+    if (!look_ahead(path, ExitStatus::kRunFolder).is_there()) return std::string();
+    return read_if_there(path, ExitStatus::kRunFolder).value_or("");
   });
   return !text.empty() && promises(text, path);
 }

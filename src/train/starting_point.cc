@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/report/goodput.h"
 #include "trireme/report/interruption.h"
@@ -30,9 +31,8 @@ std::string origin_text(const std::string& checkpoint, const std::string& folder
 // Whether a checkpoint is one of the run's own, on the line of its history. A copy elsewhere in the
 // folder, or a checkpoint in superseded/, is not.
 bool is_ancestor(const Checkpoint& checkpoint, const std::string& checkpoints) {
-  std::error_code missing;
-  return fs::equivalent(checkpoint.path(), checkpoint_path(checkpoints, checkpoint.info().step),
-                        missing);
+  return same_file(checkpoint.path(), checkpoint_path(checkpoints, checkpoint.info().step),
+                   ExitStatus::kRunFolder);
 }
 
 // Whether a start that continues nothing would have to move any file of a branch.
@@ -59,6 +59,19 @@ std::string meaning_of(const std::string& resume, const std::optional<RunBranch>
   return std::string(kAuto) + (origin.empty() ? "" : (fs::path(folder) / origin).string());
 }
 
+// A checkpoint that cannot be read now may well be good: no older one takes its place.
+LatestCheckpoint open_latest(Communicator& world, const std::string& checkpoints) {
+  try {
+    return open_latest_checkpoint(world, checkpoints);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("{}; start again when it can be read, or name the checkpoint to go on from "
+                    "with --run.resume PATH",
+                    error.what()),
+        error.cause());
+  }
+}
+
 }  // namespace
 
 StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
@@ -83,13 +96,15 @@ StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::s
   bits_parted = !world.broadcast_text(bits_parted && found != "path" ? "parted" : "").empty();
   try {
     if (found == "path") return {.checkpoint = Checkpoint::open(world, resume)};
-    LatestCheckpoint latest = open_latest_checkpoint(world, folder + "/checkpoints");
+    LatestCheckpoint latest = open_latest(world, folder + "/checkpoints");
     const std::string origin = found.substr(kAuto.size());
     if (latest.checkpoint || origin.empty()) {
       return {.checkpoint = std::move(latest.checkpoint), .bits_parted = bits_parted};
     }
     return {.checkpoint = Checkpoint::open(world, origin), .bits_parted = bits_parted};
-  } catch (const CheckpointError&) {  // open() reports it
+  } catch (const CheckpointError& error) {
+    if (error.unreadable()) throw;
+    // It is damaged; open() reports it.
     return {.checkpoint = {}, .bits_parted = bits_parted};
   }
 }
@@ -114,7 +129,7 @@ std::string StartingPoint::decide() {
 
 // Versions without branch.json left the checkpoints of several branches in one folder.
 void StartingPoint::warn_of_old_mixture() const {
-  if (!fs::exists(folder_.file("metrics.jsonl"))) return;
+  if (!look_at(folder_.file("metrics.jsonl"), ExitStatus::kRunFolder).is_there()) return;
   const auto last = read_interruption(folder_.path());
   const std::int64_t step = last ? last->last_step : 0;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
@@ -128,7 +143,7 @@ void StartingPoint::warn_of_old_mixture() const {
 std::optional<Checkpoint> StartingPoint::open() {
   if (never_) return {};
   if (path_) return Checkpoint::open(world_, *path_);
-  LatestCheckpoint latest = open_latest_checkpoint(world_, folder_.checkpoints());
+  LatestCheckpoint latest = open_latest(world_, folder_.checkpoints());
   const bool from_origin = !latest.checkpoint && !origin_.empty();
   if (world_.rank() == 0) {
     const std::string instead = latest.checkpoint ? "the one before is used"

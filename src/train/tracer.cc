@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -12,6 +11,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 
 namespace trireme {
@@ -182,9 +182,8 @@ class TraceFile {
 
   void close() {
     file_ << "\n]}\n" << std::flush;
-    std::error_code error;
-    if (file_) std::filesystem::rename(partial(), path_, error);
-    if (!file_ || error) throw RunFolderError(fmt::format("{} cannot be written", path_));
+    if (!file_) throw RunFolderError(fmt::format("{} cannot be written", path_));
+    rename_file(partial(), path_, ExitStatus::kRunFolder);
   }
 
   std::string longest_waits() const {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/wall_clock.h"
@@ -42,8 +42,7 @@ std::string nccl_tables(const ComputeDevice& device) {
 
 void write_nccl_tables(const RunFolder& folder, const std::string& text) {
   const std::string file = folder.file(kNcclTable);
-  std::error_code ignored;  // nobody misses a file that is not there
-  if (text.empty()) std::filesystem::remove(file, ignored);
+  if (text.empty()) remove_if_there(file, ExitStatus::kRunFolder);
   if (!text.empty()) write_whole_file(file, text);
 }
 

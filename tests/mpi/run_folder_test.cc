@@ -1,5 +1,7 @@
 #include "trireme/io/run_folder.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,13 +9,16 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/io/whole_file.h"
 
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
@@ -30,12 +35,13 @@ class RunFolderTest : public ::testing::Test {
     folder_ = world_.broadcast_text(made_ ? (made_->path() / "run").string() : "");
     ::unsetenv("SLURM_JOB_ID");
     ::unsetenv("SLURM_RESTART_COUNT");
+    ::setenv("TRIREME_LEASE_SILENCE", "2", 1);
   }
   ~RunFolderTest() override { world_.barrier().wait_host(); }
 
   bool first() const { return world_.rank() == 0; }
 
-  // Puts the lease of somebody else into the folder.
+  // Puts the lease of somebody else into the folder, as versions before the boot's id wrote it.
   void plant(const std::string& host, std::int64_t pid, std::int64_t heartbeat_age,
              const std::string& job = "", std::int64_t process_start = 0) {
     if (first()) {
@@ -47,10 +53,34 @@ class RunFolderTest : public ::testing::Test {
                                        {"process_start", process_start},
                                        {"heartbeat", ::time(nullptr) - heartbeat_age},
                                        {"generation", 7}});
-      std::ofstream(folder_ + "/lease") << lease.dump();
+      write_whole_file(folder_ + "/lease", lease.dump());
     }
     world_.barrier().wait_host();
   }
+  // A holder elsewhere that lives: it renews its lease until the object ends. Its clock is wrong.
+  class LivingElsewhere {
+   public:
+    LivingElsewhere(RunFolderTest& test, const std::string& job, std::int64_t clock_behind) {
+      test.plant("elsewhere", 4242, clock_behind, job);
+      if (!test.first()) return;
+      heart_ = std::thread([this, folder = test.folder_] {
+        while (!ended_) {
+          Lease lease = read_lease(folder).value();
+          lease.heartbeat += 1;
+          write_lease(folder, lease);
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+      });
+    }
+    ~LivingElsewhere() {
+      ended_ = true;
+      if (heart_.joinable()) heart_.join();
+    }
+
+   private:
+    std::atomic<bool> ended_ = false;
+    std::thread heart_;
+  };
   std::string refusal() {
     try {
       const RunFolder folder(world_, folder_);
@@ -98,8 +128,11 @@ TEST_F(RunFolderTest, TakesAFreshFolderAndGivesItBack) {
 }
 
 TEST_F(RunFolderTest, InUseNamesHostAndProcess) {
-  plant("elsewhere", 4242, 10, "991");
-  const std::string message = refusal();
+  std::string message;
+  {
+    const LivingElsewhere holder(*this, "991", 10);
+    message = refusal();
+  }
   // bad input: `train`: a run folder that another job holds | ...: in use by job 991 on host
   // elsewhere, process 4242 | 5
   EXPECT_NE(message.find("in use by job 991 on host elsewhere, process 4242"), std::string::npos)
@@ -111,12 +144,28 @@ TEST_F(RunFolderTest, InUseNamesHostAndProcess) {
   EXPECT_NE(second.find("on host " + runtime().host()), std::string::npos) << second;
 }
 
+// However far its clock is behind ours or ahead.
+TEST_F(RunFolderTest, ALivingHolderElsewhereKeepsItsFolder) {
+  for (const std::int64_t behind : {100'000, -100'000}) {
+    std::string message;
+    {
+      const LivingElsewhere holder(*this, "", behind);
+      message = refusal();
+    }
+    EXPECT_NE(message.find("in use by another run on host elsewhere"), std::string::npos) << behind;
+    world_.barrier().wait_host();
+  }
+}
+
 TEST_F(RunFolderTest, TakesOverFromTheDead) {
-  plant("elsewhere", 4242, RunFolder::kDeadAfterSeconds + 1);
+  plant("elsewhere", 4242, 100'000);
   EXPECT_EQ(RunFolder(world_, folder_).generation(), 8);
   world_.barrier().wait_host();
-  plant(runtime().host(), 1, 0, "", 1);  // process 1 lives, but started at another time
+  plant("elsewhere", 4242, -100'000);
   EXPECT_EQ(RunFolder(world_, folder_).generation(), 9);
+  world_.barrier().wait_host();
+  plant(runtime().host(), 1, 0, "", 1);  // process 1 lives, but started at another time
+  EXPECT_EQ(RunFolder(world_, folder_).generation(), 10);
 }
 
 TEST_F(RunFolderTest, TakesOverFromAnEarlierStartOfTheSameJob) {
@@ -124,8 +173,10 @@ TEST_F(RunFolderTest, TakesOverFromAnEarlierStartOfTheSameJob) {
   plant("elsewhere", 4242, 10, "991");
   EXPECT_EQ(refusal(), "");
   world_.barrier().wait_host();
-  plant("elsewhere", 4242, 10, "990");
-  EXPECT_NE(refusal(), "");
+  {
+    const LivingElsewhere holder(*this, "990", 10);
+    EXPECT_NE(refusal(), "");
+  }
   const RunFolderTest::Living living;
   plant(runtime().host(), living.pid, 10, "991", living.start);
   EXPECT_NE(refusal(), "");  // a step of the same start, alive on this host
@@ -227,7 +278,57 @@ TEST_F(RunFolderTest, WhatKilledHoldersLeftIsRemoved) {
                                          "lease.generation", "lease.lock", "mine.partial"}));
 }
 
+// A host of the same name, or another container on it, has other processes: a pid says nothing.
+TEST(LeaseWatch, ProcessesAreToldByBootAndNamespaceToo) {
+  ::setenv("TRIREME_LEASE_SILENCE", "3600", 1);
+  const Lease mine = own_lease();
+  ASSERT_FALSE(mine.boot.empty());
+  ASSERT_NE(mine.pid_namespace, 0);
+  using Verdict = LeaseWatch::Verdict;
+  const auto verdict = [&](const Lease& held) { return LeaseWatch(held, mine).look(held); };
+  Lease held = mine;
+  EXPECT_EQ(verdict(held), Verdict::kAlive);
+  held.process_start += 1;
+  EXPECT_EQ(verdict(held), Verdict::kGone);
+  held.pid_namespace += 1;
+  EXPECT_EQ(verdict(held), Verdict::kUnknown);
+  held = mine;
+  held.boot = "another";
+  EXPECT_EQ(verdict(held), Verdict::kUnknown);
+  Lease renewed = held;
+  renewed.heartbeat -= 100;
+  EXPECT_EQ(LeaseWatch(held, mine).look(renewed), Verdict::kAlive);
+  EXPECT_EQ(LeaseWatch(held, mine).look({}), Verdict::kGone);
+  ::setenv("TRIREME_LEASE_SILENCE", "0", 1);
+  EXPECT_EQ(verdict(held), Verdict::kGone);
+}
+
+TEST_F(RunFolderTest, ALeaseThatCannotBeReadIsNoReleasedOne) {
+  if (first()) fs::create_directories(folder_ + "/lease");
+  world_.barrier().wait_host();
+  EXPECT_NE(refusal().find("/lease: cannot be read"), std::string::npos);
+}
+
+// A file system that blinks: what is gone comes back.
+TEST_F(RunFolderTest, AFolderThatComesBackIsStillOurs) {
+  const RunFolder folder(world_, folder_);
+  world_.barrier().wait_host();
+  if (first()) {
+    for (const char* gone : {"/lease", "/checkpoints", ""}) {
+      fs::rename(folder_ + gone, folder_ + ".elsewhere");
+      std::thread back([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        fs::rename(folder_ + ".elsewhere", folder_ + gone);
+      });
+      EXPECT_NO_THROW(folder.check_still_ours()) << gone;
+      back.join();
+    }
+  }
+  world_.barrier().wait_host();
+}
+
 TEST_F(RunFolderTest, AFolderThatIsGoneIsNamed) {
+  limit_file_patience(std::chrono::milliseconds(0));
   for (const char* gone : {"/checkpoints", ""}) {
     const RunFolder folder(world_, folder_);
     world_.barrier().wait_host();
@@ -244,6 +345,7 @@ TEST_F(RunFolderTest, AFolderThatIsGoneIsNamed) {
     }
     world_.barrier().wait_host();
   }
+  limit_file_patience(std::chrono::hours(1));
 }
 
 TEST_F(RunFolderTest, FullDiskIsFoundAtOnce) {

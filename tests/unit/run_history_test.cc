@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
+#include "trireme/io/lease.h"
 #include "trireme/report/metrics_log.h"
 #include "trireme/report/run_page.h"
 
@@ -235,7 +236,7 @@ TEST_F(RunHistoryTest, SaysWhatBecomesOfTheRun) {
   EXPECT_EQ(history.lease()->job, "17");
   EXPECT_NEAR(*history.heartbeat_age(), 60.0, 30.0);
 
-  hold("elsewhere", 42, seconds_now() - 2 * RunFolder::kDeadAfterSeconds);
+  hold("elsewhere", 42, seconds_now() - 2 * static_cast<std::int64_t>(lease_silence_seconds()));
   history.update();
   EXPECT_EQ(history.state(), RunState::kSilent);
   EXPECT_FALSE(history.seconds_left());

@@ -110,7 +110,7 @@ class FileReader {
 // These throw as above. Folders above are made too; one that is there already is no fault.
 void make_folders(const std::string& folder, ExitStatus status);
 void rename_file(const std::string& from, const std::string& to, ExitStatus status);
-// Whether there was one. A link is removed itself.
+// Whether there was one. A link is removed itself, and a folder stays.
 bool remove_if_there(const std::string& path, ExitStatus status);
 
 }  // namespace trireme

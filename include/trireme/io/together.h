@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/exit_status.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme {
@@ -15,6 +15,7 @@ namespace trireme {
 struct PhaseFault {
   ExitStatus status = ExitStatus::kInternal;
   std::string message;
+  Cause cause = Cause::kWrong;
 
   [[noreturn]] void raise() const;  // as the Error class of the status
 };
