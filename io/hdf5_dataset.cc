@@ -134,6 +134,20 @@ Handle data_space(const Extents& extents, bool extendible) {
                 H5Sclose);
 }
 
+// HDF5 would make them by itself, and write the time into them.
+void make_groups_above(hid_t file, const std::string& name) {
+  const Handle list(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(list.get(), false);  // the same contents give the same file
+  for (std::size_t slash = name.find('/', 1); slash != std::string::npos;
+       slash = name.find('/', slash + 1)) {
+    const std::string group = name.substr(0, slash);
+    if (H5Lexists(file, group.c_str(), H5P_DEFAULT) > 0) continue;
+    // Where it fails, the dataset cannot be created either, and that says why.
+    const Handle made(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, list.get(), H5P_DEFAULT),
+                      H5Gclose);
+  }
+}
+
 }  // namespace
 
 Dataset::Impl::~Impl() {
@@ -276,8 +290,8 @@ Dataset File::create_dataset(const std::string& name, ElementType type, const Ex
     TRIREME_CHECK(extent >= 0, what + ": negative extent");
   }
   const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links.get(), 1);
   H5Pset_char_encoding(links.get(), H5T_CSET_UTF8);
+  make_groups_above(impl_->id, name);
   const Handle space = data_space(extents, layout.chunk > 0);
   const Handle list = creation_list(layout, what);
   const hid_t id = H5Dcreate2(impl_->id, name.c_str(), file_type(type), space.get(), links.get(),

@@ -1,15 +1,18 @@
 #include "trireme/io/hdf5.h"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 #include "support/temporary_folder.h"
 
@@ -71,6 +74,23 @@ TEST_F(Hdf5Test, WholeDatasetsAndBoxes) {
   EXPECT_THROW(matrix.read<double>(), DataError);
   EXPECT_THROW(file.dataset("/deep/er"), DataError);
   EXPECT_THROW(file.dataset("/none"), DataError);
+}
+
+// No object keeps the time at which it was made.
+TEST_F(Hdf5Test, TheSameContentsGiveTheSameFile) {
+  const auto bytes_of = [&](const std::string& name) {
+    File file = File::create(path(name));
+    const std::vector<float> value = {1};
+    file.create_dataset("/deep/er/one", ElementType::kF32, {1})
+        .write_raw({{{0}, {1}}}, value.data(), Transfer::kIndependent);
+    file.create_strings("/names", {"a", "b"});
+    file.set_attribute("/deep", "count", std::int64_t{3});
+    file.close();
+    return read_file(path(name), ExitStatus::kData);
+  };
+  const std::string first = bytes_of("1.h5");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // times in HDF5 are whole seconds
+  EXPECT_EQ(first, bytes_of("2.h5"));
 }
 
 TEST_F(Hdf5Test, OverlappingBoxesOfOneWriteAreRefused) {
