@@ -5,12 +5,18 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <memory>
+#include <thread>
 #include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/thread.h"
 
 namespace trireme {
 
-// Works on up to `threads` items at once and passes the results on in the order of the items. What
-// the work or the sink throws comes out of add() or finish().
+// Works on up to `threads` items at once, or on fewer where the system gives fewer threads, and
+// passes the results on in the order of the items. What the work or the sink throws comes out of
+// add() or finish().
 template <class Item, class Result>
 class OrderedWork {
  public:
@@ -23,16 +29,28 @@ class OrderedWork {
 
   void add(Item&& item) {
     if (in_flight_.size() == threads_) take();
-    in_flight_.push_back(
-        std::async(std::launch::async, [this, own = std::move(item)] { return work_(own); }));
+    // Shared with a thread. (std::async would lose the item where it gets no thread.)
+    const auto task = std::make_shared<std::packaged_task<Result()>>(
+        [this, own = std::move(item)] { return work_(own); });
+    in_flight_.push_back({task->get_future(), {}});
+    try {
+      in_flight_.back().thread = start_thread("work on the input", [task] { (*task)(); });
+    } catch (const Error&) {
+      (*task)();
+    }
   }
   void finish() {
     while (!in_flight_.empty()) take();
   }
 
  private:
+  struct InFlight {
+    std::future<Result> result;
+    std::jthread thread;
+  };
+
   void take() {
-    Result result = in_flight_.front().get();
+    Result result = in_flight_.front().result.get();
     in_flight_.pop_front();
     sink_(std::move(result));
   }
@@ -40,7 +58,7 @@ class OrderedWork {
   std::size_t threads_;
   Work work_;
   Sink sink_;
-  std::deque<std::future<Result>> in_flight_;  // the last member: its tasks end first
+  std::deque<InFlight> in_flight_;  // the last member: its threads end first
 };
 
 }  // namespace trireme

@@ -18,6 +18,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
+#include "trireme/base/thread.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_branch.h"
@@ -101,12 +102,7 @@ class TakingLock {
 class RunFolder::Holder {
  public:
   Holder(std::string folder, Lease lease) : folder_(std::move(folder)), lease_(std::move(lease)) {
-    // Signals are for the main thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    heart_ = std::thread([this] { beat(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    heart_ = start_thread("the lease of the run folder", [this] { beat(); });
   }
   ~Holder() {
     {
@@ -183,7 +179,7 @@ class RunFolder::Holder {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;
-  std::thread heart_;
+  std::jthread heart_;
 };
 
 namespace {

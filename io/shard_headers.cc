@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <filesystem>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "trireme/base/caught.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 
@@ -218,12 +221,13 @@ std::string pack_shard_headers(const std::vector<WeightedPath>& data, const std:
       json["shards"].push_back(ShardKind<Info>::to_json(info));
     }
     json["common"] = ShardKind<Info>::common(headers.shards.front());
-  } catch (const Error& error) {
-    json = Json::object({{"error", error.what()}, {"status", static_cast<int>(error.status())}});
-  } catch (const std::exception& error) {
+  } catch (const std::logic_error& error) {  // a size that no container can have
     const std::string where = data.empty() ? "data" : data.front().path;
     json = Json::object({{"error", fmt::format("{}: {}", where, error.what())},
                          {"status", static_cast<int>(ExitStatus::kData)}});
+  } catch (...) {
+    const Error error = caught(std::current_exception());
+    json = Json::object({{"error", error.what()}, {"status", static_cast<int>(error.status())}});
   }
   return json.to_cbor();
 }

@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <ios>
 #include <new>
+#include <system_error>
 
 #include "trireme/base/caught.h"
 #include "trireme/base/printable.h"
+
+#include "process_limits.h"
 
 namespace trireme {
 
@@ -21,12 +24,18 @@ Error caught(const std::exception_ptr& exception) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return OutOfMemoryError("out of memory");
+    return OutOfMemoryError("out of memory" + words_on_memory_limit());
   } catch (const std::filesystem::filesystem_error& error) {
     return RunFolderError(shown(error.path1().string()) + ": " + error.code().message(),
                           Cause::kUnreadable);
   } catch (const std::ios_base::failure& error) {
     return RunFolderError(error.what(), Cause::kUnreadable);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      return InternalError(error.what());
+    }
+    return Error(ExitStatus::kDevice,
+                 "no more threads or processes can be made; " + words_on_thread_limits());
   } catch (const std::exception& error) {
     return InternalError(error.what());
   } catch (...) {

@@ -1,20 +1,24 @@
 #include "ending.h"
 
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/exit_status.h"
 #include "trireme/base/log.h"
-
-#include "thread_util.h"
+#include "trireme/base/thread.h"
+#include "trireme/comm/launcher.h"
 
 namespace trireme {
 namespace {
@@ -27,7 +31,30 @@ void on_exit_in_the_run(int status, void* argument) {
   if (!state.armed.exchange(false)) return;
   report_line(
       fmt::format("{}: something called exit({}) in the middle of the run", state.who, status));
+  if (launched_tasks().count == 1) _exit(static_cast<int>(ExitStatus::kHangOrLostRank));
   abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
+}
+
+// The status with which a handler ends the process. It is global because a signal handler cannot
+// get it any other way.
+volatile std::sig_atomic_t status_at_signal = 0;
+
+void end_at_alarm(int) {
+  _exit(status_at_signal);
+}
+
+// The timer of a process that cannot make a thread.
+void set_alarm(double seconds, int status) {
+  status_at_signal = status;
+  std::signal(SIGALRM, end_at_alarm);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  itimerval timer{};
+  timer.it_value.tv_sec = static_cast<time_t>(seconds);
+  timer.it_value.tv_usec = static_cast<suseconds_t>(std::fmod(seconds, 1.0) * 1e6);
+  setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
 // What to do if MPI's last call crashes. It is global because a signal handler cannot get it any
@@ -62,14 +89,56 @@ void keep_status_in_crashes(int status) {
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) std::signal(signal, end_after_crash);
 }
 
+// What a StartGuard says; empty: there is none.
+std::string line_of_start;
+
+void end_with_line(int) {
+  [[maybe_unused]] const ssize_t written =
+      write(STDERR_FILENO, line_of_start.data(), line_of_start.size());
+  _exit(status_at_signal);
+}
+
+constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS};
+
 }  // namespace
+
+StartGuard::StartGuard(const std::string& line, int status) {
+  line_of_start = "trireme: " + line + "\n";
+  status_at_signal = status;
+  for (std::size_t i = 0; i < kCrashes.size(); ++i) {
+    before_[i] = std::signal(kCrashes[i], end_with_line);
+  }
+  std::atexit([] {
+    if (!line_of_start.empty()) end_with_line(0);
+  });
+}
+
+StartGuard::~StartGuard() {
+  for (std::size_t i = 0; i < kCrashes.size(); ++i) {
+    const auto now = std::signal(kCrashes[i], before_[i]);
+    if (now != end_with_line) std::signal(kCrashes[i], now);  // it is MPI's by now
+  }
+  line_of_start.clear();
+}
 
 ExitTimer::ExitTimer(double seconds, int status)
     : off_(std::make_shared<std::atomic<bool>>(false)) {
-  start_quiet_thread([off = off_, seconds, status] {
-    usleep(static_cast<useconds_t>(seconds * 1e6));
-    if (!*off) _exit(status);
-  }).detach();
+  try {
+    start_thread("the end of the process", [off = off_, seconds, status] {
+      usleep(static_cast<useconds_t>(seconds * 1e6));
+      if (!*off) _exit(status);
+    }).detach();
+  } catch (const Error&) {
+    set_alarm(seconds, status);
+    by_alarm_ = true;
+  }
+}
+
+void ExitTimer::call_off() {
+  *off_ = true;
+  if (!by_alarm_) return;
+  const itimerval none{};
+  setitimer(ITIMER_REAL, &none, nullptr);
 }
 
 void abort_job(int status) {
@@ -86,16 +155,22 @@ void abort_job(int status) {
 
 void end_after_fault(const std::string& who, const std::function<void()>& act) {
   const auto ended = std::make_shared<std::atomic<bool>>(false);
-  start_quiet_thread([ended, who] {
-    usleep(static_cast<useconds_t>(kFaultSeconds * 1e6));
-    if (*ended) return;
-    report_line(
-        fmt::format("{}: after a fault, communication between GPUs did not end within {:g} s", who,
-                    kFaultSeconds));
-    abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
-  }).detach();
+  std::optional<ExitTimer> silent;
+  try {
+    start_thread("the end of the process", [ended, who] {
+      usleep(static_cast<useconds_t>(kFaultSeconds * 1e6));
+      if (*ended) return;
+      report_line(
+          fmt::format("{}: after a fault, communication between GPUs did not end within {:g} s",
+                      who, kFaultSeconds));
+      abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
+    }).detach();
+  } catch (const Error&) {
+    silent.emplace(kFaultSeconds, static_cast<int>(ExitStatus::kHangOrLostRank));
+  }
   act();
   *ended = true;
+  if (silent) silent->call_off();
 }
 
 void finish_job(int status) {

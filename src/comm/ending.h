@@ -1,6 +1,7 @@
 // The ways in which a process of the job ends.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -11,14 +12,30 @@ namespace trireme {
 inline constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
 
 // Ends the process with `status` unless call_off() is called within the time. MPI's last calls may
-// never return. It is a separate thread, so it needs no signal handler.
+// never return. It is a separate thread; where the system gives none it is an alarm, of which a
+// process has one: the last one set.
 class ExitTimer {
  public:
   ExitTimer(double seconds, int status);
-  void call_off() { *off_ = true; }
+  void call_off();
 
  private:
   std::shared_ptr<std::atomic<bool>> off_;
+  bool by_alarm_ = false;
+};
+
+// While it lives, abort(), exit() and invalid accesses to memory end the process with `line` on
+// standard error and `status`: MPI and the libraries below it do all of these where they get no
+// thread, memory or file while they start. There is one at a time.
+class StartGuard {
+ public:
+  StartGuard(const std::string& line, int status);
+  ~StartGuard();
+  StartGuard(const StartGuard&) = delete;
+  StartGuard& operator=(const StartGuard&) = delete;
+
+ private:
+  std::array<void (*)(int), 3> before_;  // the handlers
 };
 
 // MPI_Abort with `status` under a deadline, then _exit.

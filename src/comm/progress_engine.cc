@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "trireme/base/clock.h"
-
-#include "thread_util.h"
+#include "trireme/base/thread.h"
 
 namespace trireme {
 namespace {
@@ -114,12 +113,12 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
   bool wake = true;
   {
     const std::lock_guard lock(inbox_mutex_);
-    state = std::make_shared<State>(*this, operations.size(), operations.front(),
-                                    waits_of(operations));
+    state =
+        std::make_shared<State>(*this, operations.size(), operations.front(), waits_of(operations));
     wake = !naps_ || !state->prompt().expects_wait();
     pending_ += operations.size();
     for (Queued& operation : operations) inbox_.push_back({std::move(operation), state});
-    if (!thread_.joinable()) thread_ = start_quiet_thread([this] { run(); });
+    if (!thread_.joinable()) thread_ = start_thread("messages", [this] { run(); });
   }
   try_advance();  // sends its messages now
   if (wake && !state->done()) wake_.notify_one();

@@ -104,7 +104,7 @@ class ProgressEngine {
   std::map<std::pair<int, std::string_view>, PromptWaits> prompt_waits_;  // by lane and name
   // The thread sleeps for a nap at most, so submit may let it sleep.
   bool naps_ = false;
-  std::thread thread_;  // started with the first operation
+  std::jthread thread_;  // started with the first operation
   std::function<void()> prepare_;
   std::atomic<bool> unprepared_ = false;  // prepare_ must be called; set under both mutexes
 

@@ -16,6 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/thread.h"
 #include "trireme/comm/launcher.h"
 
 #include "device_carrier.h"
@@ -28,7 +29,6 @@
 #include "rank_place.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
-#include "thread_util.h"
 #include "watchdog.h"
 
 namespace trireme {
@@ -38,13 +38,23 @@ namespace {
 // that fault, wait longer for the report (watchdog.cc).
 constexpr double kMainComesSeconds = 1.0;
 
+// The time by which the first rank is ahead where ranks cannot exchange their faults.
+constexpr useconds_t kFirstSpeaksMicroseconds = 500'000;
+
 // Owns MPI from start to end. Throws before anything else of the runtime is built.
 class MpiSession {
  public:
   MpiSession() {
     int provided = MPI_THREAD_SINGLE;
     send_eagerly_over_tcp();
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
+    {
+      const StartGuard guard(
+          fmt::format("rank {} ({}): MPI could not start; its own lines say why, often a limit on "
+                      "threads, memory or files (ulimit -u, -v, -f; pids.max of the control group)",
+                      launched_tasks().index, node_name()),
+          static_cast<int>(ExitStatus::kDevice));
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
+    }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -101,9 +111,11 @@ class Runtime::Impl {
   std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend,
                   const NcclTuning& tuning);
+  void join_world();
   void find_place();
   std::string who(int rank) const {
-    return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
+    const auto index = static_cast<std::size_t>(rank);
+    return fmt::format("rank {} ({})", rank, index < hosts.size() ? hosts[index] : node_name());
   }
   std::exception_ptr first_fault(std::exception_ptr exception) const;
   [[noreturn]] void end_normally(ExitStatus status);
@@ -138,6 +150,14 @@ class Runtime::Impl {
 };
 
 Runtime::Impl::Impl(RuntimeOptions given) : options(std::move(given)) {
+  try {
+    join_world();
+  } catch (...) {
+    end_with_fault(std::current_exception());
+  }
+}
+
+void Runtime::Impl::join_world() {
   startup.mpi = process_seconds() - startup.program;
   world = make_world();
   places = gather_places(*world);
@@ -277,7 +297,7 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
 void Runtime::Impl::finish(int status) {
   watchdog.reset();
   engine.stop();
-  exit_guard->call_off();
+  if (exit_guard) exit_guard->call_off();
   finish_job(status);
 }
 
@@ -311,17 +331,25 @@ void Runtime::Impl::claim_ending() {
 // The main thread may wait in MPI for a message that no rank sends any more. This uses a thread of
 // its own, because the engine's and the watchdog's threads are needed.
 void Runtime::Impl::end_unless_main_does(const std::exception_ptr& fault) {
-  start_quiet_thread([this, fault, ending = ending] {
-    usleep(static_cast<useconds_t>(kMainComesSeconds * 1e6));
-    if (ending->exchange(true)) return;
-    const Fault own = describe_exception(fault, mpi.rank);
-    const ExitTimer deadline(kFaultSeconds, own.status);
-    tell_and_abort(own, exchange_fault(own));
-  }).detach();
+  const Fault own = describe_exception(fault, mpi.rank);
+  try {
+    start_thread("the end of the run", [this, own, ending = ending] {
+      usleep(static_cast<useconds_t>(kMainComesSeconds * 1e6));
+      if (ending->exchange(true)) return;
+      const ExitTimer deadline(kFaultSeconds, own.status);
+      tell_and_abort(own, exchange_fault(own));
+    }).detach();
+  } catch (const Error&) {
+    report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
+    const ExitTimer deadline(kMainComesSeconds + kFaultSeconds, own.status);  // lives on
+  }
 }
 
 std::vector<Fault> Runtime::Impl::exchange_fault(const Fault& own) {
-  return watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};
+  if (watchdog) return watchdog->exchange_fault(own);
+  // The first rank's abort keeps others, which may have the same fault, from saying it again.
+  if (mpi.rank > 0) usleep(kFirstSpeaksMicroseconds);
+  return {own};
 }
 
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
@@ -351,7 +379,7 @@ void Runtime::Impl::tell_and_abort(const Fault& own, const std::vector<Fault>& k
   if (first->rank == mpi.rank && !victim) {
     report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
   }
-  exit_guard->call_off();
+  if (exit_guard) exit_guard->call_off();
   usleep(100'000);  // so that ranks with another fault can report it
   if (carrier) carrier->abort();
   abort_job(cause.status);  // the same on all

@@ -9,9 +9,9 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/exit_status.h"
 #include "trireme/base/log.h"
+#include "trireme/base/thread.h"
 
 #include "ending.h"
-#include "thread_util.h"
 
 namespace trireme {
 namespace {
@@ -41,7 +41,7 @@ Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
       main_thread_(main_thread),
       timeout_s_(timeout_s),
       reports_(hosts_.size()),
-      thread_(start_quiet_thread([this] { run(); })) {}
+      thread_(start_thread("the watchdog", [this] { run(); })) {}
 
 Watchdog::~Watchdog() {
   {

@@ -94,7 +94,7 @@ class Watchdog {
   ThreadSample main_sample_;
   bool reported_ = false;
   std::vector<std::optional<RankReport>> reports_;  // of all ranks, on a judge
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace trireme

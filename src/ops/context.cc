@@ -1,7 +1,12 @@
 #include "trireme/ops/context.h"
 
+#include <latch>
+#include <thread>
+#include <vector>
+
 #include <fmt/format.h>
 
+#include "trireme/base/thread.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/dry_cuda.h"
@@ -25,9 +30,29 @@ bool host_has_state(const Context& ctx) {
   return on_cpu(ctx) || ctx.dry;
 }
 
-}  // namespace
+// OpenMP ends the process where it cannot make a thread. So this makes as many threads first, all
+// at once, which may throw, and then OpenMP makes those of its team, which it keeps.
+void form_team(int threads) {
+#ifdef _OPENMP
+  std::latch let_go(1);
+  std::vector<std::jthread> tried;
+  try {
+    for (int i = 1; i < threads; ++i) {
+      tried.push_back(
+          start_thread(fmt::format("computing ({} a rank)", threads), [&] { let_go.wait(); }));
+    }
+  } catch (...) {
+    let_go.count_down();
+    throw;
+  }
+  let_go.count_down();
+  tried.clear();  // joins them
+#pragma omp parallel num_threads(threads)
+  {}
+#endif
+}
 
-Context make_cpu_context(int threads) {
+Context context_of_cpu(int threads) {
   TRIREME_CHECK(threads >= 1, fmt::format("{} threads were asked for", threads));
   cpu::kernels();  // chosen here, so that a wrong choice is reported before any thread uses it
   Context ctx;
@@ -43,8 +68,16 @@ Context make_cpu_context(int threads) {
   return ctx;
 }
 
+}  // namespace
+
+Context make_cpu_context(int threads) {
+  Context ctx = context_of_cpu(threads);
+  form_team(ctx.threads);
+  return ctx;
+}
+
 Context make_dry_context(int threads) {
-  Context ctx = make_cpu_context(threads);
+  Context ctx = context_of_cpu(threads);
   ctx.stream = dry_stream();
   ctx.allocator = make_dry_allocator();
   ctx.host_allocator = ctx.allocator;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/thread.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/tensor/copy.h"
 
@@ -23,7 +24,9 @@ void on_parts(int threads, const Function& function) {
     const auto n = static_cast<std::size_t>(threads), t = static_cast<std::size_t>(i);
     function(kElements * t / n, kElements * (t + 1) / n);
   };
-  for (int i = 1; i < threads; ++i) others.emplace_back(part, i);
+  for (int i = 1; i < threads; ++i) {
+    others.push_back(start_thread("measuring memory", [&part, i] { part(i); }));
+  }
   part(0);
 }
 

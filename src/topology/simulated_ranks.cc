@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/caught.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
@@ -429,15 +430,8 @@ struct FaultText {
 };
 
 FaultText text_of(const std::exception_ptr& fault) {
-  try {
-    std::rethrow_exception(fault);
-  } catch (const Error& error) {
-    return {error.status(), error.what()};
-  } catch (const std::exception& error) {
-    return {ExitStatus::kInternal, error.what()};
-  } catch (...) {
-    return {ExitStatus::kInternal, "something that is no exception"};
-  }
+  const Error error = caught(fault);
+  return {error.status(), error.what()};
 }
 
 // Throws what the ranks have thrown, if any has.

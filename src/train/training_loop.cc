@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/caught.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
@@ -161,8 +162,8 @@ ExitStatus TrainingLoop::run() {
     throw;  // nothing can be written there, or it is another job's now
   } catch (const DivergedError&) {
     throw;  // it is recorded
-  } catch (const std::exception& error) {
-    journal_.failed(std::max(start_.step, last_.step), error.what());
+  } catch (const std::exception&) {
+    journal_.failed(std::max(start_.step, last_.step), caught(std::current_exception()).what());
     throw;
   }
 }

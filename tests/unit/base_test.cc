@@ -20,12 +20,20 @@
 #include "trireme/base/shape.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
+#include "trireme/base/thread.h"
 #include "trireme/base/upper_median.h"
 
 namespace trireme {
 namespace {
 
 // Known answers of the reference implementation (Random123, kat_vectors: philox4x32 10).
+TEST(Thread, WhatItsBodyThrowsEndsTheProcessByALine) {
+  EXPECT_EXIT(start_thread("a test", [] { throw std::bad_alloc(); }).join(),
+              testing::ExitedWithCode(71), "^trireme: out of memory");
+  EXPECT_EXIT(start_thread("a test", [] { throw DataError("no data"); }).join(),
+              testing::ExitedWithCode(3), "^trireme: no data\n$");
+}
+
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff),

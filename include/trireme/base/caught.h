@@ -9,7 +9,7 @@ namespace trireme {
 
 // Returns an Error unchanged. Of other exceptions, an error of the file system or of a stream
 // becomes a RunFolderError of Cause::kUnreadable, a failed allocation becomes an OutOfMemoryError,
-// and anything else becomes an InternalError.
+// a refused thread becomes a fault of the device, and anything else becomes an InternalError.
 Error caught(const std::exception_ptr& exception);
 
 }  // namespace trireme

@@ -14,6 +14,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/thread.h"
 #include "trireme/io/batch_plan.h"
 
 namespace trireme {
@@ -33,16 +34,16 @@ class ReadAhead {
         next_taken_(options.first_step) {
     TRIREME_CHECK(options.batches_ahead >= 1, "a reader that reads nothing ahead");
     TRIREME_CHECK(options.threads >= 1, "a reader without threads");
-    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { run(); });
-  }
-  ~ReadAhead() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
+    try {
+      for (int i = 0; i < options.threads; ++i) {
+        threads_.push_back(start_thread("reading ahead", [this] { run(); }));
+      }
+    } catch (...) {
+      stop();
+      throw;
     }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
   }
+  ~ReadAhead() { stop(); }
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
@@ -75,6 +76,15 @@ class ReadAhead {
     std::optional<Batch> batch;
     std::exception_ptr fault;
   };
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    threads_.clear();  // joins them
+  }
 
   void run() {
     std::unique_lock lock(mutex_);
@@ -124,7 +134,7 @@ class ReadAhead {
   bool planning_ = false;
   bool stopping_ = false;
   double wait_seconds_ = 0.0;
-  std::vector<std::thread> threads_;  // the last member: they use the others
+  std::vector<std::jthread> threads_;  // the last member: they use the others
 };
 
 }  // namespace trireme

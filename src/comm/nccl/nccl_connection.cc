@@ -7,8 +7,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-
-#include "../thread_util.h"
+#include "trireme/base/thread.h"
 
 namespace trireme::nccl {
 
@@ -160,11 +159,14 @@ void Session::abort() noexcept {
     for (const auto& connection : connections) connection->abort();
     return;
   }
-  std::vector<std::thread> all;
+  std::vector<std::jthread> all;
   for (const auto& connection : connections) {
-    all.push_back(start_quiet_thread([&connection] { connection->abort(); }));
+    try {
+      all.push_back(start_thread("an abort of NCCL", [&connection] { connection->abort(); }));
+    } catch (const Error&) {
+      connection->abort();  // the best that is left: it may wait for those that follow
+    }
   }
-  for (std::thread& one : all) one.join();
 }
 
 void Session::abort(Connection& connection) noexcept {
