@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/ini_text.h"
 #include "trireme/base/options.h"
 #include "trireme/base/printable.h"
 
@@ -112,6 +113,33 @@ void for_each_setting(std::string_view text, const std::string& origin, const Vi
 
 }  // namespace
 
+std::string edit_ini(std::string_view text, const std::string& origin, const IniEdit& edit) {
+  std::string result;
+  std::size_t copied = 0;  // of the text
+  const auto copy_up_to = [&](std::size_t end) {
+    result += text.substr(copied, end - copied);
+    copied = end;
+  };
+  for_each_setting(text, origin, [&](const IniSetting& setting) {
+    const auto value = ini_value(setting.text);
+    if (!value) return;
+    const auto now = edit({setting.name, *value, setting.where});
+    if (now == value) return;
+    const auto begin = static_cast<std::size_t>(setting.text.data() - text.data());
+    if (now) {
+      copy_up_to(begin);
+      result += quote_if_needed(*now);
+      copied = begin + setting.text.size();
+    } else {
+      const std::size_t newline = text.rfind('\n', begin);
+      copy_up_to(newline == std::string_view::npos ? 0 : newline + 1);
+      result += '#';
+    }
+  });
+  copy_up_to(text.size());
+  return result;
+}
+
 void Options::refuse_ini_key(const std::string& name, const std::string& where) const {
   std::vector<std::string> known;
   for (const Key& key : keys_) {
@@ -199,7 +227,7 @@ std::string Options::to_ini() const {
   for (const Key& key : keys_) {
     const std::string own = section_of(key.name);
     const auto value = text_to_set(key.written(), key.default_text);
-    if (own.empty() || !value) continue;
+    if (own.empty() || !value || key.on_change == OnChange::kOfStart) continue;
     if (own != section) {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", own);
       section = own;

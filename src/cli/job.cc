@@ -120,7 +120,7 @@ Work parse_job(const Arguments& arguments) {
   Options options("trireme job TEMPLATE [--config FILE] [--site FILE] [--SECTION.KEY VALUE]...",
                   true);
   declare(options, given);
-  options.parse(arguments);
+  options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("job");
   return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};

@@ -200,7 +200,7 @@ Work parse_memory(const Arguments& arguments) {
               "the same for programs, with what a step computes and sends; empty: none");
   add_config_keys(options, given.config);
   options.ignore_section("job");  // for `trireme job`
-  options.parse(arguments);
+  options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("memory");
   return {.alone = [given = std::move(given)] { return show_memory(given); }, .on_ranks = {}};

@@ -179,7 +179,7 @@ Work parse_scale(const Arguments& arguments) {
                   true);
   options.ignore_section("job");  // for `trireme job`
   declare(options, given);
-  options.parse(arguments);
+  options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   if (given.point.empty()) {
     require_single_process("scale");

@@ -4,7 +4,6 @@
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
-#include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/topology/cluster_fabric.h"
@@ -60,7 +59,7 @@ std::vector<int> vertices_of(const Fabric& fabric, const std::vector<std::string
 
 Config config_of(const TopoArguments& given) {
   if (given.config.empty()) return {};
-  return config_from_ini(read_small_file("--config", given.config), given.config);
+  return config_from_ini(read_run_config(given.config), given.config);
 }
 
 GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {

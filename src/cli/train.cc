@@ -15,7 +15,7 @@ Work parse_train(const Arguments& arguments) {
     const auto signals = std::make_shared<const StopSignals>();
     return {.alone = {}, .on_ranks = [arguments, signals](Runtime& runtime) {
               const auto read = [&](const std::string& path) {
-                return runtime.world().read_once([&] { return read_config_file(path); });
+                return runtime.world().read_once([&] { return read_run_config(path); });
               };
               return train(runtime, parse_config(arguments, {}, read).config, *signals);
             }};

@@ -69,8 +69,9 @@ std::string ChangedSetting::text() const {
 
 std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
                                              const Config& now) {
-  Table old({}), current(now);
+  Table old({}), current(with_absolute_paths(now));
   std::set<std::string> recorded = old.options.take_over(before, origin);
+  old.config = with_absolute_paths(old.config);  // earlier versions wrote them as they were given
   for (const std::string& key : write_out_model(old, current, recorded)) recorded.insert(key);
   if (recorded.contains("run.steps")) {
     write_out_schedule(old);

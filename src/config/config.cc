@@ -35,12 +35,6 @@ void check_data(const Config::Data& data) {
 }
 
 void check_start(const Config::Run& run) {
-  if (run.start_from && run.resume != "auto" && run.resume != "never") {
-    throw ConfigError(
-        fmt::format("run.start_from is {}, but run.resume is {}: a run that goes on from a "
-                    "checkpoint starts from no other, so leave one of them out",
-                    shown(*run.start_from), shown(run.resume)));
-  }
   if (!run.start_from && run.fresh != "none") {
     throw ConfigError(fmt::format(
         "run.fresh is {}, but without run.start_from all values are initial ones: leave it out",

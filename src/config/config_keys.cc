@@ -1,5 +1,7 @@
 // The table of all keys but those of model families. Each key says what a change of it means for a
 // run that continues.
+#include <algorithm>
+
 #include "trireme/base/limits.h"
 #include "trireme/config/config.h"
 #include "trireme/config/weighted_paths.h"
@@ -24,12 +26,13 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.resume", run.resume, "",
               "auto: go on from the newest good checkpoint of the run folder, if any; never: start "
               "anew; or the path of a checkpoint; what is no ancestor moves to superseded/",
-              not_empty(), OnChange::kNothing);
+              not_empty(), OnChange::kOfStart);
   options.add(
       "run.start_from", run.start_from, "",
-      "at its first start, a run without a checkpoint of its own takes the weights and "
-      "states of this checkpoint, or of the newest in this run folder; the optimizer starts "
-      "anew, and so does everything else",
+      "a run without a checkpoint of its own takes the weights and states of this checkpoint, or "
+      "of "
+      "the newest in this run folder; the optimizer starts anew, and so does everything else; does "
+      "nothing once there is a checkpoint, or where run.resume names one",
       not_empty(), OnChange::kNothing);
   options.add("run.fresh", run.fresh, "",
               "run.start_from: what begins with initial values of its own all the same; head: what "
@@ -38,7 +41,7 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.accept_changes", run.accept_changes, "",
               "go on from a checkpoint although its data, batch.global, run.seed or model.* were "
               "others, which makes another run of it",
-              {}, OnChange::kNothing);
+              {}, OnChange::kOfStart);
   options.add("run.device", run.device, "",
               "where to compute; cuda: each rank on a GPU; auto: cuda where every rank sees a GPU, "
               "else cpu",
@@ -324,7 +327,33 @@ void add_nccl_keys(Options& options, Config::Nccl& nccl) {
               not_empty(), OnChange::kNothing);
 }
 
+// Calls `visit` for each path of a list that commas separate.
+void visit_each(std::string& list, const std::function<void(std::string&)>& visit) {
+  std::string result;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    std::string path = list.substr(at, end - at);
+    if (!path.empty()) visit(path);
+    result += (at == 0 ? "" : ",") + path;
+    at = end + 1;
+  }
+  list = std::move(result);
+}
+
 }  // namespace
+
+void visit_paths(Config& config, const std::function<void(std::string&)>& visit) {
+  visit(config.run.folder);
+  if (config.run.resume != "auto" && config.run.resume != "never") visit(config.run.resume);
+  if (config.run.start_from) visit(*config.run.start_from);
+  for (WeightedPath& part : config.data.train) visit(part.path);
+  for (WeightedPath& part : config.data.validation) visit(part.path);
+  if (config.grid.order != "auto" && config.grid.order != "rank") visit(config.grid.order);
+  if (config.comm.network != "auto" && config.comm.network != "none") {
+    visit_each(config.comm.network, visit);
+  }
+  if (config.nccl.tuner != "off" && config.nccl.tuner != "network") visit(config.nccl.tuner);
+}
 
 void add_dimension_keys(Options& options, GridRequest& grid) {
   options.add("grid.data", grid.data, "replicas",

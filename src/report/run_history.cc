@@ -290,7 +290,7 @@ std::int64_t RunHistory::step() const {
 
 std::optional<std::int64_t> RunHistory::total_steps() const {
   if (!config_ || config_->run.steps.epochs()) return {};
-  return config_->run.steps;
+  return std::max(std::int64_t{config_->run.steps}, step());
 }
 
 std::optional<double> RunHistory::metrics_age() const {

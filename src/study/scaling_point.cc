@@ -84,6 +84,7 @@ Config read_config(Communicator& comm, const std::string& folder) {
     return text.str();
   }),
                                   path);
+  config.run.resume = "never";  // a point is measured as a whole
   check_config(config);
   return config;
 }

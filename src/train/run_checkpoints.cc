@@ -280,7 +280,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.step = position.step;
   info.samples = position.samples;
   info.seed = static_cast<std::uint64_t>(run_.config.run.seed);
-  info.config = config_to_ini(run_.config);
+  info.config = config_to_ini(with_absolute_paths(run_.config));
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
   if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";

@@ -105,11 +105,18 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
   print_line(startup_table(run.config, run.model.plan, run.step, run.device, run.attention,
                            *run.train_data, watch->text(run.device.carrier)));
   if (!run.placement.why.empty()) print_line(run.placement.why);
+  // Where no step is left to train, they stay as they are.
+  if (start_.step < total_steps()) write_records();
+  return watch;
+}
+
+// On the leading rank: what this start trains with.
+void TrainingLoop::write_records() const {
+  const PreparedRun& run = prepared_;
   run.folder.check_still_ours();
-  write_whole_file(run.folder.file("config.ini"), config_to_ini(run.config));
+  write_whole_file(run.folder.file("config.ini"), config_to_ini(with_absolute_paths(run.config)));
   write_fabric_record(run.fabric, run.folder.file("fabric.json"));
   write_nccl_tables(run.folder, nccl_tables(run.device));
-  return watch;
 }
 
 RunJournal TrainingLoop::open_journal() {

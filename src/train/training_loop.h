@@ -37,6 +37,7 @@ class TrainingLoop {
  private:
   RunCheckpoints::Position resume();
   std::optional<CommunicationWatch> watch_communication();
+  void write_records() const;
   RunJournal open_journal();
   RankWatch watch_ranks() const;
   std::optional<Tracer> trace_steps() const;

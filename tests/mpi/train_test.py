@@ -400,6 +400,59 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("done", 2, "--grid.data", "2"), self.whole)
         self.assertIn("nothing to train", self.output)
 
+    def test_a_start_without_steps_changes_no_record(self):
+        self.copy_of_whole("no_steps")
+        folder = self.folder / "no_steps"
+
+        def records():
+            return {path.name: path.read_bytes() for path in folder.iterdir()
+                    if path.is_file() and not path.name.startswith("lease")}
+
+        def top():
+            return subprocess.run([PROGRAM, "top", "--once", folder], text=True, capture_output=True, check=True,
+                                  timeout=60).stdout
+        before = records()
+        self.assertIn("all 30 steps are done: nothing to train",
+                      self.alone("no_steps", "--run.steps", "30", "--optim.lr", "5"))
+        self.assertEqual(records(), before)
+        self.assertRegex(top(), r"(?m)^step +60 of 60 .* 100\.0 %$")
+        # As earlier versions left it.
+        (folder / "config.ini").write_bytes(before["config.ini"].replace(b"\nsteps = 60\n", b"\nsteps = 30\n"))
+        self.assertRegex(top(), r"(?m)^step +60 of 60 .* 100\.0 %$")
+
+    def test_the_config_of_a_run_means_that_run(self):
+        here, there = self.folder / "own", self.folder / "own/there"
+        there.mkdir(parents=True)
+        (here / "data").symlink_to(self.folder / "data")
+
+        def train(cwd, *given, ranks=0):
+            command = launch(ranks, "train", *given) if ranks else [PROGRAM, "train", *given]
+            done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return done.stdout + done.stderr
+        train(here, "--data.train", "data/train.h5", "--data.validation", "data/validation.h5", "--run.folder", "run",
+              "--run.resume", "never", "--run.accept_changes", "true", *MODEL, "--run.steps", "3")
+        config = (here / "run/config.ini").read_text()
+        for line in ("folder = {}/run", "train = {}/data/train.h5", "validation = {}/data/validation.h5"):
+            self.assertIn("\n" + line.format(here.resolve()) + "\n", config)
+        self.assertNotIn("resume", config)
+        self.assertNotIn("accept_changes", config)
+        # As earlier versions wrote it.
+        old = config.replace(f"folder = {here.resolve()}/run", "folder = run\nresume = never")
+        (here / "run/config.ini").write_text(old)
+        text = train(there, "--config", "../run/config.ini", "--run.steps", "4")
+        self.assertIn("../run/config.ini:3: run.resume = never was for an earlier start and is ignored", text)
+        self.assertIn("going on from ../run/checkpoints/step-00000003.h5, step 3", text)
+        self.assertEqual(list(there.iterdir()), [])
+        # A copy goes on by itself, on several ranks too.
+        shutil.copytree(here / "run", there / "copy")
+        text = train(here, "--config", "there/copy/config.ini", "--run.steps", "5", "--grid.data", "2", ranks=2)
+        self.assertIn("going on from there/copy/checkpoints/step-00000004.h5, step 4", text)
+        self.assertIn("nothing to train", train(here, "--config", "run/config.ini"))
+        self.assertEqual(self.steps_of("own/run"), [3, 4])
+        self.assertEqual(self.steps_of("own/there/copy"), [3, 4, 5])
+        self.assertIn(f"\nfolder = {there.resolve()}/copy\n", (there / "copy/config.ini").read_text())
+
     def wait_for_steps(self, run, process, count):
         path = self.folder / run / "metrics.jsonl"
         while not path.exists() or path.read_text().count("\n") < count:

@@ -298,6 +298,30 @@ class Weights(ProgramTest):
         self.assertNotIn("going on from", self.train(*start, "--run.resume", "auto"))
         self.assertEqual(self.losses("run")[-1], fresh)
 
+    def test_start_from_belongs_to_the_run_until_it_has_a_checkpoint(self):
+        self.prepare()
+        self.expect_done("import", "--from", self.model("gpt2", files.gpt2()), "--output", "weights")
+        begins = "starting from the weights of "
+        start = ("--config", "weights/config.ini", "--run.folder", "run", "--run.steps", 1)
+        self.assertIn(begins, self.train(*start, "--run.start_from", "weights"))
+        first = self.losses("run")
+        self.assertIn(f"start_from = {self.folder.resolve()}/weights\n", (self.folder / "run/config.ini").read_text())
+        # As if it had been killed before its first checkpoint.
+        (self.folder / "run" / "checkpoints" / "step-00000001.h5").unlink()
+        again = ("--config", "run/config.ini")
+        self.assertIn(begins, self.train(*again))
+        self.assertEqual(self.losses("run"), first)
+        # Neither with a checkpoint of its own, nor where one is named.
+        checkpoint = "run/checkpoints/step-00000001.h5"
+        for named in ((), ("--run.resume", checkpoint)):
+            text = self.train(*again, "--run.steps", 2, *named)
+            self.assertIn(f"going on from {checkpoint}, step 1", text)
+            self.assertNotIn(begins, text)
+            (self.folder / "run" / "checkpoints" / "step-00000002.h5").unlink()
+        config = (self.folder / "run/config.ini").read_text()
+        self.assertIn("\nstart_from = ", config)
+        self.assertNotIn("resume", config)
+
     def test_a_fresh_head_needs_the_tokens_of_the_weights(self):
         for number in (1, 2):
             draws = random.Random(number)
@@ -344,10 +368,6 @@ class Weights(ProgramTest):
         # bad input: `train`: `run.fresh` without `run.start_from` | run.fresh is head, but without
         # run.start_from all values are initial ones: leave it out | 2
         self.expect_refusal(2, "run.fresh is head, but without run.start_from", *start, "--run.fresh", "head")
-        # bad input: `train`: `run.start_from` and a path in `run.resume` | run.start_from is a, but run.resume is
-        # b: a run that goes on from a checkpoint starts from no other, so leave one of them out | 2
-        self.expect_refusal(2, "run.start_from is a, but run.resume is b", *start, "--run.start_from", "a",
-                            "--run.resume", "b")
         self.assertEqual(list((self.folder / "other").glob("checkpoints/*")), [])
 
     def test_names_what_our_models_do_not_have(self):

@@ -69,20 +69,31 @@ Config every_key_changed() {
   return config;
 }
 
+// All keys but those of one start, which are not written.
 TEST(Config, RoundTripThroughIni) {
   for (const Config& config : {Config(), every_key_changed()}) {
-    EXPECT_EQ(config_from_ini(config_to_ini(config), "x.ini"), config) << config_to_ini(config);
+    const Config read = config_from_ini(config_to_ini(config), "x.ini");
+    EXPECT_EQ(read.run.resume, "auto");
+    EXPECT_FALSE(read.run.accept_changes);
+    Config expected = config;
+    expected.run.resume = read.run.resume;
+    expected.run.accept_changes = read.run.accept_changes;
+    EXPECT_EQ(read, expected) << config_to_ini(config);
   }
 }
 
-TEST(Config, EveryKeyIsWrittenOnce) {
+TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   const std::string ini = config_to_ini(every_key_changed());
   Config config;
   Options options("");
   add_config_keys(options, config);
+  const auto keys = options.keys();
+  const auto of_start = static_cast<std::size_t>(
+      std::ranges::count(keys, OnChange::kOfStart, &OptionDescription::on_change));
+  EXPECT_EQ(of_start, 2u);  // run.resume, run.accept_changes
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
-  EXPECT_EQ(assignments, options.names().size());
+  EXPECT_EQ(assignments + of_start, options.names().size());
   EXPECT_EQ(options.names().size(), 95u);
 }
 
@@ -408,6 +419,110 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(refusal({"--config", folder_.string()}),
             "--config " + folder_.string() + ": cannot be read: Is a directory");
   EXPECT_EQ(refusal({"--config", write("")}), "no error");
+}
+
+// A folder that a start has left.
+class ConfigOfARun : public ConfigFile {
+ protected:
+  void SetUp() override {
+    ConfigFile::SetUp();
+    std::filesystem::create_directories(folder_ / "run");
+    std::ofstream(folder_ / "run/lease.generation") << "1\n";
+    std::ofstream(own()) << kText;
+  }
+  std::string own() const { return (folder_ / "run/config.ini").string(); }
+  std::string run() const { return (folder_ / "run").string(); }
+
+  static constexpr const char* kText =
+      "[run]\n# as it was\nfolder = elsewhere  # relative\n  resume = never\nsteps = 20\n"
+      "accept_changes = false\nstart_from = a.h5\n";
+};
+
+TEST_F(ConfigOfARun, MeansThatRunAndLeavesOutWhatBelongsToAStart) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(read_run_config(own()),
+            "[run]\n# as it was\nfolder = " + run() +
+                "\n#  resume = never\nsteps = 20\n#accept_changes = false\nstart_from = a.h5\n");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "trireme: " + own() +
+          ":4: run.resume = never was for an earlier start and is ignored: give it as a flag\n");
+  const Config config = parsed({"--config", own()});
+  EXPECT_EQ(config.run.folder, run());
+  EXPECT_EQ(config.run.resume, "auto");
+  EXPECT_EQ(config.run.start_from, "a.h5");
+  // Flags count more.
+  const Config other = parsed(
+      {"--config", own(), "--run.folder", "new", "--run.resume", "never", "--run.accept_changes"});
+  EXPECT_EQ(other.run.folder, "new");
+  EXPECT_EQ(other.run.resume, "never");
+  EXPECT_TRUE(other.run.accept_changes);
+}
+
+TEST_F(ConfigOfARun, MovedCopiedAndLinked) {
+  const auto folder_of = [](const std::filesystem::path& file) {
+    return parsed({"--config", file.string()}).run.folder;
+  };
+  std::filesystem::copy(run(), folder_ / "copy");
+  EXPECT_EQ(folder_of(folder_ / "copy/config.ini"), (folder_ / "copy").string());
+  std::filesystem::create_directory_symlink(run(), folder_ / "link");
+  EXPECT_EQ(folder_of(folder_ / "link/config.ini"), (folder_ / "link").string());
+  std::filesystem::create_symlink(own(), folder_ / "mine.ini");
+  EXPECT_EQ(folder_of(folder_ / "mine.ini"), std::filesystem::canonical(run()).string());
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(run());
+  EXPECT_EQ(folder_of("config.ini"), ".");
+  std::filesystem::current_path(before);
+}
+
+// A copy of the file, and a config.ini beside what is no run, are as they are written.
+TEST_F(ConfigOfARun, OtherFilesAreTakenAsTheyAre) {
+  std::filesystem::copy(own(), folder_ / "copy.ini");
+  std::filesystem::copy(own(), folder_ / "config.ini");
+  std::filesystem::create_directory(folder_ / "checkpoints");  // of something else
+  for (const char* name : {"copy.ini", "config.ini"}) {
+    EXPECT_EQ(read_run_config((folder_ / name).string()), kText);
+  }
+}
+
+TEST_F(ConfigOfARun, WhatCannotBeReadBesideItIsAFault) {
+  std::filesystem::remove(folder_ / "run/lease.generation");
+  std::filesystem::create_symlink("lease.generation", folder_ / "run/lease.generation");
+  try {
+    read_run_config(own());
+    FAIL();
+  } catch (const RunFolderError& error) {
+    EXPECT_EQ(error.what(),
+              run() + "/lease.generation: cannot be read: Too many levels of symbolic links");
+  }
+}
+
+TEST(Config, PathsBecomeAbsolute) {
+  const std::string here = std::filesystem::current_path().string();
+  Config config;
+  config.run.folder = "runs/./a/";
+  config.run.start_from = "../b.h5";
+  config.data.train = {{"a.h5", 1}, {"/data/b.h5", 0.5}};
+  config.data.validation = {{"v"}};
+  config.grid.order = "order.txt";
+  config.comm.network = "rates.json,/etc/slurm/topology.conf";
+  config.nccl.tuner = "table.txt";
+  const Config absolute = with_absolute_paths(config);
+  EXPECT_EQ(absolute.run.folder, here + "/runs/a");
+  EXPECT_EQ(absolute.run.start_from, here + "/../b.h5");  // `here` may be a link's target
+  EXPECT_EQ(absolute.data.train,
+            (std::vector<WeightedPath>{{here + "/a.h5", 1}, {"/data/b.h5", 0.5}}));
+  EXPECT_EQ(absolute.data.validation, std::vector<WeightedPath>{{here + "/v"}});
+  EXPECT_EQ(absolute.grid.order, here + "/order.txt");
+  EXPECT_EQ(absolute.comm.network, here + "/rates.json,/etc/slurm/topology.conf");
+  EXPECT_EQ(absolute.nccl.tuner, here + "/table.txt");
+  EXPECT_EQ(with_absolute_paths(absolute), absolute);
+  // Words are no paths, and the same file is no change.
+  Config words;
+  words.run.folder = "/run";
+  EXPECT_EQ(with_absolute_paths(words), words);
+  EXPECT_EQ(changes(config_to_ini(absolute), config), "");
+  EXPECT_EQ(changes(config_to_ini(config), config), "");
 }
 
 TEST(Config, UnknownFlags) {

@@ -82,6 +82,7 @@ std::optional<T> option_value(const OptionValues& values, std::string_view secti
 // What it means for a resumed run when a key has another value than before.
 enum class OnChange {
   kNotOfRuns,  // not a key of a run
+  kOfStart,    // it belongs to one start of a run: the run's records do not keep it
   kNothing,    // no result changes: paths, what is logged, how often a checkpoint is written
   kSums,       // as kRounding where sums depend on the algorithm that carries them
                // (sums_depend_on_algorithm in config.h), else as kNothing
@@ -238,7 +239,8 @@ class Options {
   // Returns the present value of a key as text; "auto" if it follows from elsewhere.
   std::string value_of(const std::string& name) const;
   // Returns the present values as INI text that parses back to them. Those that follow from
-  // elsewhere are left out, unless the key's default is a value: then they are "auto".
+  // elsewhere are left out, unless the key's default is a value: then they are "auto". Keys of one
+  // start (OnChange::kOfStart) are left out too.
   std::string to_ini() const;
 
   // Describes the command, with the keys of every value of a selector unless the arguments chose a

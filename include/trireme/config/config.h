@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -164,8 +165,20 @@ void add_config_keys(Options& options, Config& config);
 void add_dimension_keys(Options& options, GridRequest& grid);
 // Declares model.family and the keys of the families.
 void add_model_keys(Options& options, models::ModelRequest& model);
+// Calls `visit` for each path among the values. A word in the place of a path ("auto", "none") is
+// none.
+void visit_paths(Config& config, const std::function<void(std::string&)>& visit);
+// Returns the configuration with absolute paths. They may name links, and need not exist.
+Config with_absolute_paths(Config config);
 // Declares shard.*.
 void add_shard_keys(Options& options, Config::Shard& shard);
+
+// Reads the file that --config names. Where it is the config.ini of a run, in the run's folder or a
+// link to it, run.folder is that folder, wherever it is and whatever the file says, and keys that
+// belong to one start (earlier versions kept them) become comments; a line tells of those that
+// asked for something. The paths in any other file are relative to the working directory. Throws
+// ConfigError, or RunFolderError where the folder beside the file cannot be read.
+std::string read_run_config(const std::string& path);
 
 struct ParsedConfig {
   Config config;
@@ -177,7 +190,7 @@ struct ParsedConfig {
 // file), --help. `base` holds the values of keys that neither of them sets. `read` reads the file.
 // Checks the result with check_config. Throws ConfigError.
 ParsedConfig parse_config(const std::vector<std::string>& arguments, const Config& base = {},
-                          const ConfigReader& read = read_config_file);
+                          const ConfigReader& read = read_run_config);
 
 // Checks each of these flags, but not the file that --config names. Returns the path of that file,
 // which is to be read later, or nothing if none is named or --help is among the flags. Where the
@@ -192,7 +205,8 @@ CommandDescription describe_config();
 // "--model.layers=8".
 std::vector<std::string> config_to_flags(const Config& config);
 
-// Returns the resolved configuration as INI text. config_from_ini turns it into an equal Config.
+// Returns the resolved configuration as INI text, without the keys that belong to one start.
+// config_from_ini turns it into an equal Config but for those.
 std::string config_to_ini(const Config& config);
 // The same for the keys of a model alone.
 std::string model_to_ini(const models::ModelRequest& model);

@@ -81,13 +81,14 @@ class RunHistory {
   RunState state() const;
   // The state in words, with what the job script did about a stop: "stopped at step 61, requeued".
   std::string state_text() const;
-  Goodput goodput() const;                          // whole == 0: no start is recorded
-  std::int64_t step() const;                        // steps done; 0: none known
-  std::optional<std::int64_t> total_steps() const;  // run.steps
-  std::optional<double> metrics_age() const;        // since metrics.jsonl was last written to
-  double age(const RunEvent& event) const;          // since it happened
-  std::optional<double> heartbeat_age() const;      // since the holder was last seen
-  std::optional<double> seconds_left() const;       // of a running run, from its latest steps
+  Goodput goodput() const;    // whole == 0: no start is recorded
+  std::int64_t step() const;  // steps done; 0: none known
+  // run.steps, or the steps done: earlier versions let a start that trained nothing ask for fewer.
+  std::optional<std::int64_t> total_steps() const;
+  std::optional<double> metrics_age() const;    // since metrics.jsonl was last written to
+  double age(const RunEvent& event) const;      // since it happened
+  std::optional<double> heartbeat_age() const;  // since the holder was last seen
+  std::optional<double> seconds_left() const;   // of a running run, from its latest steps
 
  private:
   // Whether the last event tells the end of what holds the folder: it came after the last sign of

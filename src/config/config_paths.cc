@@ -1,0 +1,88 @@
+// The paths of a configuration: written absolute into a run's config.ini, and read from there by a
+// start that may be called from elsewhere, of a folder that may have been moved, copied or linked.
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "trireme/base/files.h"
+#include "trireme/base/ini_text.h"
+#include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/config/config.h"
+#include "trireme/io/checkpoint.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;  // a working directory that was removed has no path
+  const fs::path whole = fs::absolute(path, error);
+  if (error) return path;
+  // The folder above a link is another one than that of its target: only the system may follow
+  // "..".
+  const bool climbs = std::ranges::find(whole, fs::path("..")) != whole.end();
+  fs::path shortest = climbs ? whole : whole.lexically_normal();
+  if (!shortest.has_filename() && shortest.has_relative_path()) shortest = shortest.parent_path();
+  return shortest.string();
+}
+
+// Whether a folder holds what every start of a run leaves, or checkpoints.
+bool holds_a_run(const std::string& folder) {
+  for (const char* name : {"lease.generation", "branch.json"}) {
+    if (look_at(fmt::format("{}/{}", folder, name), ExitStatus::kRunFolder).is_file()) return true;
+  }
+  const std::string checkpoints = folder + "/checkpoints";
+  return look_at(checkpoints, ExitStatus::kRunFolder).is_folder() &&
+         !list_checkpoints(checkpoints).empty();
+}
+
+// Returns the folder of the run whose own config.ini this is; nothing if it is another file.
+std::optional<std::string> run_of_config(const std::string& path) {
+  std::error_code error;  // a pipe has no such path
+  const fs::path target = fs::canonical(path, error);
+  for (const fs::path& file : {fs::path(path), target}) {
+    if (file.filename() != "config.ini") continue;
+    const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+    if (holds_a_run(folder)) return folder;
+  }
+  return {};
+}
+
+// The keys of one start, with the values that ask for nothing.
+OptionValues keys_of_start() {
+  OptionValues keys;
+  for (const OptionDescription& key : describe_config().options) {
+    if (key.on_change == OnChange::kOfStart) keys.emplace(key.name, key.default_text);
+  }
+  return keys;
+}
+
+}  // namespace
+
+Config with_absolute_paths(Config config) {
+  visit_paths(config, [](std::string& path) { path = absolute_path(path); });
+  return config;
+}
+
+std::string read_run_config(const std::string& path) {
+  const std::string text = read_config_file(path);
+  const std::optional<std::string> run = run_of_config(path);
+  if (!run) return text;
+  const OptionValues of_start = keys_of_start();
+  return edit_ini(text, path, [&](const IniLine& setting) -> std::optional<std::string> {
+    if (setting.name == "run.folder") return run;
+    const auto key = of_start.find(setting.name);
+    if (key == of_start.end()) return setting.value;
+    if (setting.value != key->second) {
+      report_line(
+          fmt::format("{}: {} = {} was for an earlier start and is ignored: give it as a flag",
+                      setting.where, setting.name, shown(setting.value)));
+    }
+    return std::nullopt;
+  });
+}
+
+}  // namespace trireme
