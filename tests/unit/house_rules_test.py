@@ -9,6 +9,7 @@
 - that only `comm` and `config` list the dimensions of the grid one by one;
 - that every relative link of a page points to something that exists;
 - that the front page stays short;
+- that every file of tests is run by its folder's CMakeLists.txt;
 - that the table of bad input in tests/README.md is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
@@ -227,6 +228,20 @@ def check_front_page(root, files):
         yield f"README.md: has {lines} lines, may have {FRONT_PAGE_LINES}: move detail to the pages of the folders"
 
 
+TEST_FILE = re.compile(r"tests/[a-z]+/([a-z0-9_]+_test)\.(cc|py|sh)$")
+
+
+def check_tests_run(root, files):
+    for path in files:
+        found = TEST_FILE.match(path)
+        if not found:
+            continue
+        declared = root / Path(path).parent / "CMakeLists.txt"
+        name = found[1].removesuffix("_test")  # a loop may add the rest
+        if not declared.is_file() or not re.search(rf"\b{name}(_test)?\b", declared.read_text(encoding="utf-8")):
+            yield f"{path}: no line of its folder's CMakeLists.txt runs it"
+
+
 def files_of(root):
     """What git tracks, as paths relative to root; without git every file but hidden ones."""
     if (root / ".git").exists():
@@ -245,7 +260,8 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_dimensions(root, files), *check_links(root, files), *check_front_page(root, files)]
+            *check_dimensions(root, files), *check_links(root, files), *check_front_page(root, files),
+            *check_tests_run(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -347,6 +363,13 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"README.md": "a\n" * 130, "src/README.md": "a\n" * 131})
         self.expect({"README.md": "a\n" * 131}, "README.md: has 131 lines, may have 130: move detail to the pages "
                     "of the folders")
+
+    def test_a_test_that_nothing_runs(self):
+        cmake = "trireme_test(b_test SOURCES b_test.cc)\nforeach(script c_test)"
+        self.expect({"tests/unit/CMakeLists.txt": cmake, "tests/unit/a_test.cc": "", "tests/unit/b_test.cc": "",
+                     "tests/unit/c_test.py": "", "tests/mpi/b_test.py": "", "tests/unit/helper.cc": ""},
+                    "tests/mpi/b_test.py: no line of its folder's CMakeLists.txt runs it",
+                    "tests/unit/a_test.cc: no line of its folder's CMakeLists.txt runs it")
 
     def test_layers_have_no_cycle(self):
         for layer, below in LAYERS.items():
