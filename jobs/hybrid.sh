@@ -122,7 +122,15 @@ banner() {
   printf '\n== %s: %s\n' "$1" "$2"
 }
 
-have_data() { [[ -e $folder/data/train.h5 && -e $folder/data/validation.h5 ]]; }
+# FILE: whether it is there. One that cannot be read is neither there nor absent: the script ends with 5.
+there() {
+  local fault
+  ! fault=$(LC_ALL=C head -c 1 -- "$1" 2>&1 > /dev/null) || return 0
+  [[ $fault == *": No such file or directory" ]] || fail 5 "$1 cannot be read: ${fault##*: }"
+  return 1
+}
+
+have_data() { there "$folder/data/train.h5" && there "$folder/data/validation.h5"; }
 
 check_images() {
   ! have_data || return 0
@@ -221,7 +229,7 @@ reach_nodes() {
 
 # Prints "EPOCH STEP TOP-1" of each evaluation of the run that gives the accuracy.
 evaluations() {
-  [[ -e $folder/accuracy/metrics.jsonl ]] || return 0
+  there "$folder/accuracy/metrics.jsonl" || return 0
   local every
   every=$(sed -n '/^\[eval\]/,/^every/s/^every = //p' "$folder/accuracy/config.ini")
   sed -n 's/^{"step":\([0-9]*\),.*"eval_top1":\([^,}]*\).*/\1 \2/p' "$folder/accuracy/metrics.jsonl" |
@@ -230,7 +238,7 @@ evaluations() {
 
 # Prints "PIPELINE NODES STEP_S SPEEDUP CI EFFICIENCY COMMUNICATION REPEATS" of each grid that was measured.
 measured() {
-  [[ -e $folder/scale/summary.csv ]] || return 0
+  there "$folder/scale/summary.csv" || return 0
   awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
     { print $at["pipeline"], $at["nodes"], 128 / $at["samples_per_s"], $at["speedup"],
         ($at["speedup_ci95"] == "" ? "-" : $at["speedup_ci95"]), $at["efficiency"], $at["communication"],
@@ -240,7 +248,7 @@ measured() {
 # Peak resident memory of each node's rank in MiB, from ranks.json: "95 96 90 88".
 memory_of() {
   local file=$folder/grids/$1/ranks.json
-  [[ -e $file ]] || return 0
+  there "$file" || return 0
   tr -d ' \n' < "$file" | awk '{
     columns = $0; sub(/.*"columns":\[/, "", columns); sub(/\].*/, "", columns); n = split(columns, name, ",")
     for (i = 1; i <= n; ++i) if (name[i] == "\"memory_bytes\"") at = i
@@ -288,7 +296,11 @@ row_of() {
 }
 
 report() {
-  local grid best
+  local grid best file
+  # What cannot be read ends the script here; what is absent is not measured.
+  for file in "$folder"/{accuracy/metrics.jsonl,scale/summary.csv,equal} "$folder"/{grids/*/ranks,scale/points/*/result}.json; do
+    there "$file" || true
+  done
   cat << TEXT
 # MobileNetV2 on CIFAR-10, on one node and on four
 
@@ -308,7 +320,7 @@ Published: 0.82 on one node, 0.83 on four, after 10 epochs. Of 10,000 pictures, 
 
 ## Four nodes against one
 
-$(if [[ -e $folder/equal ]]; then cat "$folder/equal"; else echo "Whether losses are equal was not measured"; fi).
+$(if there "$folder/equal"; then cat "$folder/equal"; else echo "Whether losses are equal was not measured"; fi).
 
 | nodes | data x pipeline | s a step | speedup | efficiency | exposed communication | 10 epochs, computed | memory of the nodes, MiB | to 0.82, computed |
 |---|---|---|---|---|---|---|---|---|

@@ -133,28 +133,39 @@ fetch_dictionary() {
   rm -rf "$scratch"
 }
 
+# FILE: whether it is there. One that cannot be read is neither there nor absent: the script ends with 5.
+there() {
+  local fault
+  ! fault=$(LC_ALL=C head -c 1 -- "$1" 2>&1 > /dev/null) || return 0
+  [[ $fault == *": No such file or directory" ]] || fail 5 "$1 cannot be read: ${fault##*: }"
+  return 1
+}
+
 # Prints the first $2 bytes of a file, or of the concatenated files of a folder.
 first_bytes() {
-  # head closes the pipe early on purpose.
-  find -L "$1" -type f -print0 | sort -z | xargs -0 -r cat -- 2> /dev/null | head -c "$2" || true
+  local ended
+  find -L "$1" -type f -print0 | sort -z | xargs -0 -r cat -- | head -c "$2" &&
+    ended=("${PIPESTATUS[@]}") || ended=("${PIPESTATUS[@]}")
+  # head closes the pipe early on purpose, which ends cat by a signal: then xargs ends with 125.
+  [[ ${ended[0]} -eq 0 && ${ended[2]} -ne 123 ]] || fail 3 "cannot read the text '$1'"
 }
 
 make_corpus() {
-  local source=${text:-dict-gcide} kind=$short
+  local source=${text:-dict-gcide} kind=$short begun
   mkdir -p "$folder"
-  if [[ -e $folder/corpus.source ]]; then
-    [[ $(< "$folder/corpus.source") == "$source, short: $kind" ]] ||
-      fail 2 "$folder was begun with another corpus ($(< "$folder/corpus.source"));" \
-        "give another --folder"
+  if there "$folder/corpus.source"; then
+    begun=$(< "$folder/corpus.source")
+    [[ $begun == "$source, short: $kind" ]] ||
+      fail 2 "$folder was begun with another corpus ($begun);" "give another --folder"
   fi
 
   corpus=${text:-$folder/gcide.txt}
-  if [[ -z $text && ! -e $corpus ]]; then
+  if [[ -z $text ]] && ! there "$corpus"; then
     fetch_dictionary "$corpus"
   fi
   echo "$source, short: $kind" > "$folder/corpus.source"
   if $short; then
-    if [[ ! -e $folder/short.txt ]]; then
+    if ! there "$folder/short.txt"; then
       first_bytes "$corpus" 2000000 > "$folder/short.txt.partial"
       [[ -s $folder/short.txt.partial ]] || fail 3 "there is no text in '$corpus'"
       mv "$folder/short.txt.partial" "$folder/short.txt"
@@ -165,7 +176,7 @@ make_corpus() {
 }
 
 prepare_data() {
-  if [[ -e $folder/data/train.h5 ]]; then
+  if there "$folder/data/train.h5"; then
     echo "$folder/data is there already"
     return
   fi

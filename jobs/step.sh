@@ -112,13 +112,14 @@ listed() { paste -sd, | sed 's/,/, /g'; }
 # the folder's events.jsonl and counted there, because that file outlives this start of the job.
 run_to_end() {
   run=$1
-  local folder=$1 status nodes=() answers='' early=0
+  local folder=$1 status nodes=() answers='' early=0 failures row
   shift
   note_times
   keep_watch "$folder" > /dev/null 2>&1 &
   watch=$!
   while :; do
-    choose_nodes "$folder" || return 76
+    failures=$(failures_of_job "$folder") || return 5
+    choose_nodes || return 76
     run_step --nodes="${#nodes[@]}" --ntasks="$((${#nodes[@]} * tasks_per_node))" \
       --nodelist="$(IFS=, && echo "${nodes[*]}")" "$@"
     status=$?
@@ -126,7 +127,8 @@ run_to_end() {
     wait_for_controller
     answers=$(job_nodes | ask)
     note_failure "$folder" || early=$((early + 1))
-    if [[ $(failures_in_a_row "$folder") -ge $most_failures || $early -ge $most_failures ]]; then
+    row=$(failures_in_a_row "$folder") || return 5
+    if [[ $row -ge $most_failures || $early -ge $most_failures ]]; then
       say "$most_failures failures in a row without a new checkpoint (job.failures): the job ends"
       return 76
     fi
@@ -177,8 +179,8 @@ ranks_fit() {
 choose_nodes() {
   local all left_out silent=() node
   mapfile -t nodes < <(job_nodes)
-  if [[ -n $answers ]] || failures_of_job "$1" > /dev/null; then
-    left_out=$(failures_of_job "$1" | sed -n 's/.*"nodes":"\([^"]*\)".*/\1/p' | tr ' ' '\n' |
+  if [[ -n $answers || -n $failures ]]; then
+    left_out=$(sed -n 's/.*"nodes":"\([^"]*\)".*/\1/p' <<< "$failures" | tr ' ' '\n' |
       sort | uniq -c | awk '$1 >= 2 { print $2 }')
     answers=${answers:-$(job_nodes | ask)}
     mapfile -t all < <(scontrol show hostnames "$SLURM_JOB_NODELIST")  # also those that Slurm took away
@@ -193,7 +195,7 @@ choose_nodes() {
       fi
     done
     [[ ${#silent[@]} -eq 0 ]] || say "$(printf '%s\n' "${silent[@]}" | listed) cannot be reached"
-    name_drained "$1"
+    name_drained
   fi
   until ranks_fit; do
     unset "nodes[-1]"
@@ -227,7 +229,7 @@ ask() {
 # tasks that nobody can reach. Reports the nodes that were drained for this since the job's first failure.
 name_drained() {
   local since nodes
-  since=$(failures_of_job "$1" | sed -n '1s/.*"time":\([0-9]*\).*/\1/p')
+  since=$(sed -n '1s/.*"time":\([0-9]*\).*/\1/p' <<< "$failures")
   [[ -n $since ]] || return
   nodes=$(sinfo -h -N -p "$SLURM_JOB_PARTITION" -t drain -o '%N|%H|%E' 2> /dev/null |
     awk -F'|' -v since="$(date -d "@$since" +%FT%T)" '$3 ~ /^Kill task failed/ && $2 >= since { print $1 }' | sort -u)
@@ -260,26 +262,52 @@ job_times() {
   [[ -z $TRIREME_JOB_STARTED ]] || printf ',"job_started":%s' "$TRIREME_JOB_STARTED"
 }
 # FOLDER KIND WHAT MORE: appends a line to events.jsonl. Fails if there is no such file, since the run has not
-# begun.
+# begun, or if it cannot be written.
 write_event() {
-  [[ -w $1/events.jsonl ]] || return 1
+  local step
+  [[ -n $(read_run ls -d "$1/events.jsonl") ]] && step=$(last_step "$1") || return 1
   # Keeps only characters that need no escape in JSON.
-  printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s.%3N)" "$(last_step "$1")" "$2" \
+  printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s.%3N)" "$step" "$2" \
     "$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$3")" "$4" >> "$1/events.jsonl"
 }
+# The following three print 0 or nothing where the run has not begun, and fail if its files cannot be read.
 last_step() {
-  local step
-  step=$(tail -c 4096 "$1/metrics.jsonl" 2> /dev/null | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -n 1)
+  local end step
+  end=$(read_run tail -c 4096 "$1/metrics.jsonl") || return
+  step=$(sed -n 's/.*"step":\([0-9]*\).*/\1/p' <<< "$end" | tail -n 1)
   echo "${step:-0}"
 }
 failures_of_job() {
-  grep -s "\"event\":\"failure\".*\"job\":\"$job\"" "$1/events.jsonl"
+  local events
+  events=$(read_run cat "$1/events.jsonl") || return
+  grep "\"event\":\"failure\".*\"job\":\"$job\"" <<< "$events" || true
 }
 failures_in_a_row() {
+  local events
+  events=$(read_run cat "$1/events.jsonl") || return
   awk -v own="\"job\":\"$job\"" '
     /"event":"checkpoint"/ { count = 0 }
     /"event":"failure"/ && index($0, own) { ++count }
-    END { print count + 0 }' "$1/events.jsonl" 2> /dev/null
+    END { print count + 0 }' <<< "$events"
+}
+# COMMAND... FILE: prints what a command says of a file of the run folder, and nothing where there is no such file.
+# A file that cannot be read is not absent: a line says why, and the status is 1. What servers of file systems say
+# when they come and go is tried again for as long as trireme does so.
+read_run() {
+  local fault copy patience=${TRIREME_FILE_PATIENCE:-30} until
+  until=$((SECONDS + 10#0${patience%%.*}))
+  copy=$(mktemp) || return
+  until fault=$(LC_ALL=C "$@" 2>&1 > "$copy"); do
+    [[ $fault != *": No such file or directory" ]] || break
+    if [[ $fault != *": Input/output error" && $fault != *": Stale file handle" || $SECONDS -ge $until ]]; then
+      say "${!#} cannot be read: ${fault##*: }"
+      rm -f "$copy"
+      return 1
+    fi
+    sleep 1
+  done
+  cat "$copy"
+  rm -f "$copy"
 }
 
 # The job survives the loss of its first node (--no-kill), but this script does not. So up to three other
@@ -306,7 +334,7 @@ watch_from() {
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
-      $(declare -f say listed field write_failure times write_event last_step watch_host)
+      $(declare -f say listed field write_failure job_times write_event requeued last_step read_run watch_host)
       job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
@@ -336,7 +364,7 @@ watch_host() {
     if scontrol requeue "$job"; then
       say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$(field StdOut "$told")"
       write_failure "$folder" "$(listed <<< "$lost") cannot be reached" "$(xargs <<< "$lost")"
-      write_event "$folder" requeue "stopped at step $(last_step "$folder"), requeued"
+      write_event "$folder" requeue "$(requeued "$folder")"
       exit
     fi
     trap - TERM
@@ -388,11 +416,18 @@ far_apart() {
     }'
 }
 
+# FOLDER: prints "stopped at step N, requeued"; without the step where it is not known.
+requeued() {
+  local step
+  [[ -z $1 ]] || ! step=$(last_step "$1") || printf 'stopped at step %s, ' "$step"
+  echo requeued
+}
+
 # Says in the log, events.jsonl, `trireme top` and the report that the job is requeued, which is not an
 # error. Call it before the requeue, because Slurm then ends this script.
 tell_requeue() {
-  local what=requeued
-  [[ -z $run ]] || what="stopped at step $(last_step "$run"), requeued"
+  local what
+  what=$(requeued "$run")
   [[ $again == no ]] || what+=" to wait for all of its nodes"
   say "$what"
   write_event "$run" requeue "$what" || return
@@ -415,15 +450,20 @@ starts_again() { [[ $1 -eq 75 || $again == yes ]]; }
 # Ends the job with a status. If it is 75, or if nodes are missing, requests another start of the job,
 # which continues from the checkpoint.
 end_job() {
-  local most=@RESTARTS@
+  local most=@RESTARTS@ state
   [[ -z $watch ]] || kill "$watch" 2> /dev/null
   if starts_again "$1"; then
     if [[ ${SLURM_RESTART_COUNT:-0} -ge $most ]]; then
       say "the job was started again $SLURM_RESTART_COUNT times already (job.restarts)"
-    # Does not requeue a job that ends for another reason: whoever cancels it wants it to end.
-    elif [[ $(state_of_job) == RUNNING ]]; then
-      tell_requeue
-      scontrol requeue "$job" || say "Slurm did not requeue the job: submit it again to continue"
+    else
+      # Does not requeue a job that ends for another reason: whoever cancels it wants it to end.
+      state=$(state_of_job)
+      if [[ $state == RUNNING ]]; then
+        tell_requeue
+        scontrol requeue "$job" || say "Slurm did not requeue the job: submit it again to continue"
+      elif [[ -z $state ]]; then
+        say "Slurm does not say whether the job is still wanted: submit it again to continue"
+      fi
     fi
   fi
   exit "$1"

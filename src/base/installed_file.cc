@@ -1,5 +1,7 @@
 #include "trireme/base/installed_file.h"
 
+#include "trireme/base/files.h"
+
 namespace trireme {
 
 namespace fs = std::filesystem;
@@ -10,7 +12,8 @@ std::optional<fs::path> find_near_program(const std::vector<std::string>& names)
   for (fs::path folder = program.parent_path(); folder != folder.root_path();
        folder = folder.parent_path()) {
     for (const std::string& name : names) {
-      if (fs::exists(folder / name, ignored)) return folder / name;
+      const fs::path path = folder / name;
+      if (look_ahead(path.string(), ExitStatus::kUsage).is_there()) return path;
     }
   }
   return {};

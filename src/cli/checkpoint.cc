@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
 #include "trireme/base/text.h"
@@ -23,13 +24,12 @@ namespace fs = std::filesystem;
 // Lists the checkpoints at a path: the file itself, or those in a folder, or, for a run's folder,
 // those one level below.
 std::vector<CheckpointFile> files_at(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    throw CheckpointError(fmt::format("{}: {}; expected a checkpoint, or a run's folder", path,
-                                      error ? error.message() : "no such file"));
+  const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
+  if (!facts.is_there()) {
+    throw CheckpointError(path +
+                          ": No such file or directory; expected a checkpoint, or a run's folder");
   }
-  if (!fs::is_directory(status)) {
+  if (!facts.is_folder()) {
     const CheckpointContents contents = inspect_checkpoint(path);
     return {{contents.info.step, path, contents.file_bytes}};
   }
@@ -136,10 +136,10 @@ ExitStatus verify(const std::string& path) {
 
 // Removes what earlier branches of the run have left behind, but never what the run continues from.
 ExitStatus prune(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    throw RunFolderError(fmt::format("{}: {}; expected the folder of a run", path,
-                                     error ? error.message() : "not a folder"));
+  if (const FileFacts facts = look_ahead(path, ExitStatus::kRunFolder); !facts.is_folder()) {
+    throw RunFolderError(
+        fmt::format("{}: {}; expected the folder of a run", path,
+                    facts.is_there() ? "not a folder" : "No such file or directory"));
   }
   const std::optional<RunBranch> branch = read_branch(path);
   if (branch && branch->unfinished) {
@@ -157,6 +157,7 @@ ExitStatus prune(const std::string& path) {
       print_line(fmt::format("{}: kept, the run goes on from {} in it", old.path, branch->origin));
       continue;
     }
+    std::error_code error;
     fs::remove_all(old.path, error);
     if (error) throw RunFolderError(fmt::format("{}: {}", old.path, error.message()));
     print_line(fmt::format("{}: removed, {}, {}", old.path, counted(old.checkpoints, "checkpoint"),

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
 #include "trireme/base/printable.h"
@@ -21,12 +22,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whether a file has this name, which may be a mixture. A long mixture is no name that a file
+// system takes.
+bool names_a_file(const std::string& word) {
+  try {
+    return look_ahead(word, ExitStatus::kData).is_there();
+  } catch (const DataError&) {
+    return false;  // each part of the mixture is looked for
+  }
+}
+
 // A word is a file, a folder, or a value as for data.train: several of them with weights.
 std::vector<std::string> paths_in(const std::string& word) {
-  std::error_code ignored;
-  if (fs::exists(word, ignored)) return {word};
   std::vector<WeightedPath> entries;
   const std::string problem = read_value(word, entries, Limit{});
+  const bool one_path = entries.size() == 1 && entries.front().path == word;
+  if (one_path || names_a_file(word)) return {word};
   if (!problem.empty()) throw ConfigError(fmt::format("data {}: {}", word, problem));
   std::vector<std::string> paths;
   for (const WeightedPath& entry : entries) paths.push_back(entry.path);
@@ -34,9 +45,7 @@ std::vector<std::string> paths_in(const std::string& word) {
 }
 
 std::string bytes_text(const std::string& path) {
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  return error ? "?" : size_text(bytes);
+  return size_text(static_cast<std::uint64_t>(look_at(path, ExitStatus::kData).bytes));
 }
 
 // Calls `show` for each shard. A bad shard is reported, and the others are still shown.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
@@ -44,10 +45,10 @@ void declare(Options& options, JobArguments& given) {
 
 JobTemplate find_template(const std::vector<std::string>& given, const fs::path& folder) {
   std::vector<std::string> known;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".sbatch") known.push_back(entry.path().stem().string());
+  const auto names = names_in(folder.string(), ExitStatus::kUsage);
+  for (const fs::path file : names.value_or(std::vector<std::string>())) {
+    if (file.extension() == ".sbatch") known.push_back(file.stem().string());
   }
-  std::sort(known.begin(), known.end());
   const std::string list = fmt::format("{}", fmt::join(known, ", "));
   if (given.size() != 1) {
     throw ConfigError(fmt::format("job takes one template: one of {}, or a file", list));
@@ -56,8 +57,9 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
   if (std::find(known.begin(), known.end(), name) != known.end()) {
     return {name, read_small_file("the template", (folder / (name + ".sbatch")).string())};
   }
-  std::error_code ignored;
-  if (fs::exists(name, ignored)) return {name, read_small_file("the template", name)};
+  if (look_ahead(name, ExitStatus::kUsage).is_there()) {
+    return {name, read_small_file("the template", name)};
+  }
   const auto nearest = nearest_name(name, known);
   throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", shown(name),
                                 list, nearest ? fmt::format("; did you mean {}?", *nearest) : ""));

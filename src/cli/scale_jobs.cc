@@ -1,10 +1,11 @@
 // Runs the points of a study as jobs of their own.
-#include <fstream>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/io/whole_file.h"
 
 #include "cli/scale_launch.h"
 #include "cli/subprocess.h"
@@ -69,23 +70,26 @@ std::string submit(const std::string& script, const std::string& folder) {
   }
   std::string job = one_line(done->output);
   job = job.substr(0, job.find(';'));  // in a federation the cluster's name follows
-  std::ofstream(folder + "/job") << job << "\n";
+  write_whole_file(folder + "/job", job + "\n");
   return job;
 }
 
 // Whether a job is queued or running. If the controller does not answer, the job counts as queued.
 bool in_queue(const std::string& job) {
   const auto done = run_program({"squeue", "-h", "-j", job, "-o", "%T"}, "");
-  if (!done) return false;
+  if (!done) {
+    throw ConfigError(fmt::format(
+        "--launcher sbatch: there is no squeue in the PATH, which tells whether job {} is queued",
+        job));
+  }
   if (done->status != 0) return done->errors.find("Invalid job id") == std::string::npos;
   return !done->output.empty();
 }
 
 std::string job_of(const std::string& folder) {
-  std::ifstream file(folder + "/job");
-  std::string job;
-  file >> job;
-  return job;
+  const std::string path = folder + "/job";
+  if (!look_ahead(path, ExitStatus::kRunFolder).is_there()) return "";
+  return one_line(read_if_there(path, ExitStatus::kRunFolder).value_or(""));
 }
 
 }  // namespace

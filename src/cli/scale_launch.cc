@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include <fcntl.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 
 namespace trireme::cli {
@@ -36,8 +36,10 @@ std::optional<std::string> find_program(const std::vector<std::string>& names) {
     for (std::string_view rest = path == nullptr ? "" : path; !rest.empty();) {
       const std::size_t end = std::min(rest.find(':'), rest.size());
       const std::string candidate = fmt::format("{}/{}", rest.substr(0, end), name);
-      if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate))
+      std::error_code ignored;  // what cannot be seen there is no program to start
+      if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) {
         return candidate;
+      }
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
   }
@@ -162,11 +164,15 @@ std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling
 
 void throw_failed(const scaling::StudyFolder& study, const scaling::Point& point, int status) {
   const std::string log = study.folder_of(point) + "/log";
-  std::ifstream file(log);
   std::string last, fault;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) last = line;
-    if (fault.empty() && line.starts_with("trireme: ")) fault = line.substr(9);
+  try {
+    auto file = FileReader::open_if_there(log, ExitStatus::kRunFolder);
+    for (std::string line; file && file->line(line);) {
+      if (!line.empty()) last = line;
+      if (fault.empty() && line.starts_with("trireme: ")) fault = line.substr(9);
+    }
+  } catch (const RunFolderError& error) {
+    last = error.what();
   }
   constexpr int kKnown[] = {2, 3, 4, 5, 6, 70, 71, 75, 76};
   const bool known = std::find(std::begin(kKnown), std::end(kKnown), status) != std::end(kKnown);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "trireme/base/files.h"
 #include "trireme/base/installed_file.h"
 #include "trireme/base/small_file.h"
 
@@ -25,9 +26,10 @@ Site read_site(const std::string& given) {
     return read(of_environment, "TRIREME_SITE");
   }
   const std::optional<fs::path> folder = find_jobs_folder();
-  std::error_code ignored;
-  if (!folder || !fs::exists(*folder / "site.ini", ignored)) return {};
-  return read(*folder / "site.ini", "the site file");
+  if (!folder) return {};
+  const fs::path usual = *folder / "site.ini";
+  if (!look_at(usual.string(), ExitStatus::kUsage).is_there()) return {};
+  return read(usual, "the site file");
 }
 
 }  // namespace trireme::cli

@@ -1,12 +1,12 @@
 #include "trireme/report/communication_table.h"
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <numeric>
 #include <utility>
 
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 
 namespace trireme {
@@ -85,10 +85,10 @@ std::string to_json(const CommunicationTable& table) {
 }
 
 std::optional<CommunicationTable> read_communication_table(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return {};
+  const auto text = read_if_there(path, ExitStatus::kRunFolder);
+  if (!text) return {};
   try {
-    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const Json object = Json::parse(*text);
     CommunicationTable table{.source = object.at("source").text(),
                              .order = object.at("order").text(),
                              .communicators = {},

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
-#include "trireme/base/small_file.h"
 #include "trireme/report/fabric_svg.h"
 #include "trireme/topology/fabric_json.h"
 
@@ -86,14 +85,14 @@ std::string to_json(const FabricRecord& record) {
 }
 
 std::optional<FabricRecord> read_fabric_record(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  const auto text = read_if_there(path, ExitStatus::kRunFolder, kMostMib << 20);
+  if (!text) return {};
   try {
-    return record_of(Json::parse(read_small_file("the network of a run", path, kMostMib)));
+    return record_of(Json::parse(*text));
   } catch (const JsonError&) {
     return {};
   } catch (const ConfigError&) {
-    return {};  // it cannot be read
+    return {};  // damaged, or another version wrote it
   }
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
@@ -281,8 +281,8 @@ std::optional<RunEvent> discarded_after(const std::string& folder, std::int64_t 
   event.kind = "discard";
   event.step = after_step;
   std::int64_t first = 0, last = 0;
-  std::ifstream file(folder + "/metrics.jsonl", std::ios::binary);
-  for (std::string line; std::getline(file, line);) {
+  auto file = FileReader::open_if_there(folder + "/metrics.jsonl", ExitStatus::kRunFolder);
+  for (std::string line; file && file->line(line);) {
     const Json object = Json::parse_or_null(line);
     const Json* step = object.find("step");
     if (!step || !step->is_integer() || step->integer() <= after_step) continue;

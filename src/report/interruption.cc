@@ -1,11 +1,10 @@
 #include "trireme/report/interruption.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/report/run_events.h"
 
@@ -14,13 +13,11 @@ namespace {
 
 // Returns the step of the last whole line. Reads only the end of the file, which grows with the
 // run.
-std::int64_t last_step_in(const std::string& path) {
-  constexpr std::streamoff kTail = 64 << 10;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return 0;
-  file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
+std::int64_t last_step_in(FileReader& file) {
+  constexpr std::int64_t kTail = 64 << 10;
+  file.seek(std::max<std::int64_t>(0, file.facts().bytes - kTail));
   std::int64_t step = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; file.line(line);) {
     const Json object = Json::parse_or_null(line);
     const Json* found = object.find("step");
     if (found && found->is_integer()) step = found->integer();
@@ -28,21 +25,15 @@ std::int64_t last_step_in(const std::string& path) {
   return step;
 }
 
-double changed_at(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return 0.0;
-  return static_cast<double>(status.st_mtim.tv_sec) +
-         1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
-}
-
 }  // namespace
 
 std::optional<Interruption> read_interruption(const std::string& folder) {
+  auto metrics = FileReader::open_if_there(folder + "/metrics.jsonl", ExitStatus::kRunFolder);
+  if (!metrics) return std::nullopt;
   Interruption found;
-  const std::string metrics = folder + "/metrics.jsonl";
-  found.last_step = last_step_in(metrics);
+  found.last_step = last_step_in(*metrics);
   if (found.last_step == 0) return std::nullopt;
-  found.last_time = changed_at(metrics);
+  found.last_time = 1e-9 * static_cast<double>(metrics->facts().changed_ns);
   std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
   // This start may already have recorded a branch, and steps that it discards. What the job script
   // did after the last start ended does not say why that start ended.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 
 namespace trireme {
@@ -74,10 +74,10 @@ std::string to_json(const RankTable& table) {
 }
 
 std::optional<RankTable> read_rank_table(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return {};
+  const auto text = read_if_there(path, ExitStatus::kRunFolder);
+  if (!text) return {};
   try {
-    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const Json object = Json::parse(*text);
     RankTable table;
     table.first_step = object.at("first_step").integer();
     table.last_step = object.at("last_step").integer();

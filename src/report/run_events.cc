@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/wall_clock.h"
@@ -16,10 +18,12 @@ namespace {
 
 // Returns whether text that is appended to the file begins a new line.
 bool ends_with_line(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || file.tellg() <= 0) return true;
-  file.seekg(-1, std::ios::end);
-  return file.get() == '\n';
+  auto file = FileReader::open_if_there(path, ExitStatus::kRunFolder);
+  const std::int64_t bytes = file ? file->facts().bytes : 0;
+  if (bytes == 0) return true;
+  char last = 0;
+  file->seek(bytes - 1);
+  return file->read(&last, 1) == 1 && last == '\n';
 }
 
 std::optional<double> seconds_in_environment(const char* name) {
@@ -78,13 +82,18 @@ void EventLog::write(const RunEvent& event) {
   if (event.job.submitted) object["submitted"] = *event.job.submitted;
   if (event.job.started) object["job_started"] = *event.job.started;
   if (!event.places.empty()) object["places"] = event.places;
-  // A killed process may have left half a line, which must not spoil this one.
-  const bool begins_line = ends_with_line(path_);
-  std::ofstream file(path_, std::ios::app | std::ios::binary);
-  file << (begins_line ? "" : "\n") << object.dump() + "\n" << std::flush;
-  if (file || failed_) return;
+  std::string why = path_ + " cannot be written";
+  try {
+    // A killed process may have left half a line, which must not spoil this one.
+    const bool begins_line = ends_with_line(path_);
+    std::ofstream file(path_, std::ios::app | std::ios::binary);
+    file << (begins_line ? "" : "\n") << object.dump() + "\n" << std::flush;
+    if (file) return;
+  } catch (const RunFolderError& error) {
+    why = error.what();
+  }
+  if (!failed_) report_line(why + "; the run goes on without it");
   failed_ = true;
-  report_line(fmt::format("{} cannot be written; the run goes on without it", path_));
 }
 
 std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events) {
@@ -100,8 +109,8 @@ std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events) {
 
 std::vector<RunEvent> read_events(const std::string& path) {
   std::vector<RunEvent> events;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  auto file = FileReader::open_if_there(path, ExitStatus::kRunFolder);
+  for (std::string line; file && file->line(line);) {
     try {
       const Json object = Json::parse(line);
       events.push_back({.time = number_in(object, "time"),

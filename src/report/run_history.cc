@@ -1,15 +1,12 @@
 #include "trireme/report/run_history.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/wall_clock.h"
@@ -26,27 +23,23 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Returns when a file was last written, in seconds since 1970.
 std::optional<double> time_of(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return {};
-  return static_cast<double>(status.st_mtim.tv_sec) +
-         1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+  const FileFacts facts = look_at(path, ExitStatus::kRunFolder);
+  if (!facts.is_there()) return {};
+  return 1e-9 * static_cast<double>(facts.changed_ns);
 }
 
 void check_is_run(const std::string& folder) {
-  std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (!fs::is_directory(status)) {
-    const std::string reason = status.type() == fs::file_type::not_found ? "there is no such folder"
-                               : error                                   ? error.message()
-                                                                         : "not a folder";
-    throw RunFolderError(fmt::format("{}: {}; expected the folder of a run", folder, reason));
+  const FileFacts facts = look_ahead(folder, ExitStatus::kRunFolder);
+  if (!facts.is_folder()) {
+    throw RunFolderError(
+        fmt::format("{}: {}; expected the folder of a run", folder,
+                    facts.is_there() ? "not a folder" : "there is no such folder"));
   }
   for (const char* name : {"config.ini", "metrics.jsonl", "lease", "checkpoints"}) {
-    if (fs::exists(folder + "/" + name, error)) return;
+    if (look_at(fmt::format("{}/{}", folder, name), ExitStatus::kRunFolder).is_there()) return;
   }
-  throw RunFolderError(
-      fmt::format("{}: not a run folder: {}", folder,
-                  error ? error.message() : "it holds neither config.ini nor metrics.jsonl"));
+  throw RunFolderError(folder +
+                       ": not a run folder: it holds neither config.ini nor metrics.jsonl");
 }
 
 // JSON has no NaN, so NaN is written as null.
@@ -167,23 +160,22 @@ void RunHistory::update() {
 void RunHistory::read_metrics() {
   const std::string path = folder_ + "/metrics.jsonl";
   metrics_written_ = time_of(path);
-  std::ifstream file(path, std::ios::binary);
+  auto file = FileReader::open_if_there(path, ExitStatus::kRunFolder);
   if (!file) return;
   // If the file has only grown, the last line that was read is still at its place.
-  std::string before(last_line_.size(), '\0');
-  file.seekg(offset_ - static_cast<std::int64_t>(before.size()));
-  file.read(before.data(), static_cast<std::streamsize>(before.size()));
-  if (!file || before != last_line_) {
+  std::string line;
+  file->seek(offset_ - static_cast<std::int64_t>(last_line_.size()));
+  bool whole = true;  // without a newline a line is not complete yet
+  const bool has_last = last_line_.empty() || (file->line(line, &whole) && whole);
+  if (!has_last || (!last_line_.empty() && line + "\n" != last_line_)) {
     steps_.clear();
     evaluations_.clear();
     last_line_.clear();
     offset_ = 0;
     ++rewrites_;
-    file.clear();
-    file.seekg(0);
+    file->seek(0);
   }
-  std::string line;
-  while (std::getline(file, line) && !file.eof()) {  // without a newline it is not complete yet
+  while (file->line(line, &whole) && whole) {
     take_line(line);
     offset_ += static_cast<std::int64_t>(line.size()) + 1;
     last_line_ = line + "\n";
@@ -208,11 +200,9 @@ void RunHistory::take_line(std::string_view line) {
 }
 
 void RunHistory::read_config() {
-  std::ifstream file(folder_ + "/config.ini");
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || text.str() == config_text_) return;
-  config_text_ = text.str();
+  const auto text = read_if_there(folder_ + "/config.ini", ExitStatus::kRunFolder);
+  if (!text || *text == config_text_) return;
+  config_text_ = *text;
   try {
     config_ = config_from_ini(config_text_, folder_ + "/config.ini");
   } catch (const ConfigError&) {
@@ -221,24 +211,21 @@ void RunHistory::read_config() {
 }
 
 void RunHistory::read_checkpoint() {
-  try {
-    const std::vector<CheckpointFile> files = list_checkpoints(folder_ + "/checkpoints");
-    checkpoint_.reset();
-    if (files.empty()) return;
-    const CheckpointFile& newest = files.back();
-    const double written = time_of(newest.path).value_or(unix_seconds());
-    checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, unix_seconds() - written)};
-  } catch (const RunFolderError&) {
-    // The folder cannot be read at the moment. The last known checkpoint stays.
-  }
+  const std::vector<CheckpointFile> files = list_checkpoints(folder_ + "/checkpoints");
+  checkpoint_.reset();
+  if (files.empty()) return;
+  const CheckpointFile& newest = files.back();
+  const double written = time_of(newest.path).value_or(unix_seconds());
+  checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, unix_seconds() - written)};
 }
 
 void RunHistory::read_lease_of_run() {
   try {
     lease_ = read_lease(folder_);
     holder_alive_ = lease_ && seems_alive(*lease_);
-  } catch (const RunFolderError&) {
-    // The lease cannot be read. The next job judges it; here the last known one stays.
+  } catch (const RunFolderError& error) {
+    if (error.unreadable()) throw;
+    // The lease is damaged. The next job judges it; here the last known one stays.
   }
 }
 

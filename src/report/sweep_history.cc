@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -12,12 +10,11 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostPoint = 1'000'000;
 
@@ -71,13 +68,14 @@ double mean_loss(std::span<const StepMetrics> steps) {
 
 // Returns what is damaged in a folder that RunHistory accepts; empty if nothing is.
 std::string damage_of(const RunHistory& history) {
-  std::error_code error;
-  const fs::path folder = history.folder();
-  if (!history.config() && fs::exists(folder / "config.ini", error)) {
-    return "damaged: config.ini cannot be read, or another version wrote it";
+  const auto facts = [&](const char* name) {
+    return look_at(history.folder() + "/" + name, ExitStatus::kRunFolder);
+  };
+  if (!history.config() && facts("config.ini").is_there()) {
+    return "damaged: config.ini is no configuration, or another version wrote it";
   }
-  const auto bytes = fs::file_size(folder / "metrics.jsonl", error);
-  if (history.steps().empty() && history.evaluations().empty() && !error && bytes > 0) {
+  const bool none = history.steps().empty() && history.evaluations().empty();
+  if (none && facts("metrics.jsonl").bytes > 0) {
     return "damaged: metrics.jsonl holds no step";
   }
   return "";
@@ -86,16 +84,16 @@ std::string damage_of(const RunHistory& history) {
 }  // namespace
 
 bool SweepHistory::is_sweep(const std::string& folder) {
-  std::error_code error;
-  for (const char* of_run : {"config.ini", "metrics.jsonl", "lease"}) {
-    if (fs::exists(fs::path(folder) / of_run, error)) return false;
-  }
-  if (fs::exists(fs::path(folder) / "points.txt", error)) return true;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (point_of_folder(entry->path().filename().string())) return true;
-  }
-  return false;
+  if (!look_ahead(folder, ExitStatus::kRunFolder).is_folder()) return false;
+  const auto holds = [&](const char* name) {
+    return look_at(fmt::format("{}/{}", folder, name), ExitStatus::kRunFolder).is_there();
+  };
+  if (holds("config.ini") || holds("metrics.jsonl") || holds("lease")) return false;
+  if (holds("points.txt")) return true;
+  const auto names = names_in(folder, ExitStatus::kRunFolder);
+  return names && std::ranges::any_of(*names, [](const std::string& name) {
+           return point_of_folder(name).has_value();
+         });
 }
 
 SweepHistory::SweepHistory(std::string folder) : folder_(std::move(folder)) {
@@ -105,14 +103,13 @@ SweepHistory::SweepHistory(std::string folder) : folder_(std::move(folder)) {
 void SweepHistory::find_points() {
   points_.clear();
   swept_.clear();
-  std::error_code error;
-  fs::directory_iterator entry(folder_, error);
-  if (error) throw RunFolderError(fmt::format("{}: {}", folder_, error.message()));
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (const auto point = point_of_folder(entry->path().filename().string())) points_[*point];
+  const auto names = names_in(folder_, ExitStatus::kRunFolder);
+  if (!names) throw RunFolderError(folder_ + ": there is no such folder");
+  for (const std::string& name : *names) {
+    if (const auto point = point_of_folder(name)) points_[*point];
   }
-  std::ifstream file(fs::path(folder_) / "points.txt");
-  for (std::string line; std::getline(file, line);) {
+  auto file = FileReader::open_if_there(folder_ + "/points.txt", ExitStatus::kRunFolder);
+  for (std::string line; file && file->line(line);) {
     std::istringstream words(line);
     std::string word;
     std::getline(words, word, '\t');
@@ -147,10 +144,9 @@ void SweepHistory::update() {
 SweepRun SweepHistory::read(std::int64_t point, Values& values) {
   SweepRun run;
   run.point = point;
-  const std::string folder = (fs::path(folder_) / fmt::format("point-{}", point)).string();
+  const std::string folder = fmt::format("{}/point-{}", folder_, point);
   std::unique_ptr<RunHistory>& history = histories_[point];
-  std::error_code error;
-  if (!fs::exists(folder, error)) {
+  if (!look_at(folder, ExitStatus::kRunFolder).is_there()) {
     history.reset();
     run.state = "not started";
     return run;
@@ -162,6 +158,7 @@ SweepRun SweepHistory::read(std::int64_t point, Values& values) {
       history = std::make_unique<RunHistory>(folder);
     }
   } catch (const RunFolderError& fault) {
+    if (fault.unreadable()) throw;  // it may be the best run of all
     history.reset();
     run.state = fmt::format("damaged: {}", fault.what());
     return run;

@@ -19,8 +19,9 @@ std::string request_text(const PointRequest& request);
 // `steps` is the number of the point's steps. Throws RunFolderError that names `path`.
 PointRequest request_in(const std::string& text, const std::string& path, std::int64_t steps);
 
-// points/NAME/result.json. read_result returns nullopt where the file is missing, incomplete or
-// holds no rate. The result's point is `point`.
+// points/NAME/result.json. read_result returns nullopt where the file is absent, damaged or holds
+// no rate, and throws RunFolderError where it cannot be read: a measured point must not be measured
+// again. The result's point is `point`.
 std::string result_text(const Measurement& measured, const Conditions& conditions);
 std::optional<PointResult> read_result(const std::string& path, const Point& point);
 

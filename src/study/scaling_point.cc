@@ -1,11 +1,10 @@
 // One point of a study, on the ranks that a launcher has started for it.
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 #include "trireme/io/whole_file.h"
@@ -71,17 +70,22 @@ Conditions conditions_in(const Json& object) {
   return conditions;
 }
 
+// The text of a file of a study; nothing where it or its folder is absent.
+std::optional<std::string> read_if_in_folder(const std::string& path) {
+  if (!look_ahead(path, ExitStatus::kRunFolder).is_there()) return {};
+  return read_if_there(path, ExitStatus::kRunFolder);
+}
+
 // Both are collective over comm.
 Config read_config(Communicator& comm, const std::string& folder) {
   const std::string path = folder + "/config.ini";
   Config config = config_from_ini(comm.read_once([&] {
-    std::ifstream file(path);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) {
+    const auto text = read_if_in_folder(path);
+    if (!text) {
       throw ConfigError(
-          fmt::format("--point {}: no point of a study is there: {} cannot be read", folder, path));
+          fmt::format("--point {}: no point of a study is there: {} is missing", folder, path));
     }
-    return text.str();
+    return *text;
   }),
                                   path);
   config.run.resume = "never";  // a point is measured as a whole
@@ -91,10 +95,7 @@ Config read_config(Communicator& comm, const std::string& folder) {
 
 PointRequest read_request(Communicator& comm, const std::string& folder, std::int64_t steps) {
   const std::string path = folder + "/point.json";
-  const std::string text = comm.read_once([&] {
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  });
+  const std::string text = comm.read_once([&] { return read_if_in_folder(path).value_or(""); });
   return request_in(text, path, steps);
 }
 
@@ -146,9 +147,10 @@ std::string result_text(const Measurement& m, const Conditions& c) {
 }
 
 std::optional<PointResult> read_result(const std::string& path, const Point& point) {
-  std::ifstream file(path);
+  const std::optional<std::string> text = read_if_in_folder(path);
+  if (!text) return {};
   try {
-    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const Json object = Json::parse(*text);
     const tasks::Unit unit = tasks::unit_in(object);
     PointResult result{.point = point,
                        .measured = {.unit = unit,
@@ -164,7 +166,7 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
     if (const Json* ran_on = object.find("ran_on")) result.conditions = conditions_in(*ran_on);
     return result;
   } catch (const JsonError&) {
-    return {};  // missing or incomplete
+    return {};  // damaged: the point is measured again
   }
 }
 

@@ -1,7 +1,6 @@
 #include "trireme/study/scaling_study.h"
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include <fcntl.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/launcher.h"
@@ -62,8 +62,7 @@ std::string as_written_now(const std::string& config) {
 }
 
 void check_same_study(const std::string& path, const StudyPlan& plan) {
-  std::ifstream file(path + "/study.json");
-  const Json before = Json::parse_or_null(std::string(std::istreambuf_iterator<char>(file), {}));
+  const Json before = Json::parse_or_null(read_file(path + "/study.json", ExitStatus::kRunFolder));
   for (const auto& [key, value] : identity_of(plan)) {
     const Json* found = before.find(key);
     const std::string was = found && found->is_text() ? found->text() : "";
@@ -136,7 +135,7 @@ StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       throw RunFolderError(fmt::format("{}: in use by another trireme scale", path_));
     }
-    if (fs::exists(path_ + "/study.json", error)) {
+    if (look_at(path_ + "/study.json", ExitStatus::kRunFolder).is_there()) {
       check_same_study(path_, plan);
     } else {
       write_whole_file(path_ + "/study.json", identity_text(plan));
@@ -159,7 +158,7 @@ void StudyFolder::begin(const Point& point) const {
   const std::string folder = folder_of(point);
   std::error_code error;
   fs::remove_all(folder, error);
-  fs::create_directories(folder, error);
+  if (!error) fs::create_directories(folder, error);
   if (error) throw RunFolderError(fmt::format("cannot make {}: {}", folder, error.message()));
   write_whole_file(folder + "/config.ini", config_to_ini(config_of(plan_, point, folder + "/run")));
   write_whole_file(

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/printable.h"
 
 #include "tasks/causal_language_model.h"
@@ -65,8 +65,7 @@ const Task& find_task(std::string_view name) {
 
 std::optional<std::string> file_here(const std::vector<WeightedPath>& paths) {
   for (const WeightedPath& path : paths) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path.path, ignored)) return path.path;
+    if (look_ahead(path.path, ExitStatus::kData).is_file()) return path.path;
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/comm/launcher.h"
@@ -128,6 +129,15 @@ const char* words_for(DescriptionKind kind) {
                                         : "are descriptions of Slurm's";
 }
 
+// One that cannot be seen may be there: whoever reads it says why it cannot be read.
+bool may_be_file(const std::string& path) {
+  try {
+    return look_ahead(path, ExitStatus::kUsage).is_file();
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 FabricSources find_fabric_sources() {
@@ -141,9 +151,7 @@ FabricSources find_fabric_sources() {
   for (const std::filesystem::path& folder : folders) {
     for (const char* name : {"topology.yaml", "topology.conf"}) {
       const std::filesystem::path path = folder / name;
-      if (found.slurm.empty() && std::filesystem::is_regular_file(path, ignored)) {
-        found.slurm = path.string();
-      }
+      if (found.slurm.empty() && may_be_file(path.string())) found.slurm = path.string();
     }
   }
   found.dump = environment("TRIREME_FABRIC");

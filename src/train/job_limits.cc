@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
@@ -48,10 +49,9 @@ std::optional<std::int64_t> seconds_of(const std::string& text) {
 void remark_data(const char* key, const std::vector<WeightedPath>& paths,
                  std::vector<std::string>& remarks) {
   for (const WeightedPath& path : paths) {
-    std::error_code unseen;
-    if (fs::exists(path.path, unseen)) continue;
+    if (look_ahead(path.path, ExitStatus::kData).is_there()) continue;
     const fs::path folder = fs::absolute(path.path).parent_path();
-    if (!fs::is_directory(folder, unseen)) {
+    if (!look_ahead(folder.string(), ExitStatus::kData).is_folder()) {
       remarks.push_back(
           fmt::format("{} {}: there is no folder {} on this host; the nodes must see it", key,
                       path.path, folder.string()));

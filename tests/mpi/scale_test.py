@@ -227,6 +227,26 @@ class Scale(ProgramTest):
         self.assertEqual(changed, {"strong-n2-d2p1t1-r1"})
         json.loads((self.study / "points/strong-n2-d2p1t1-r1/result.json").read_text())
 
+    def test_a_result_that_cannot_be_read_is_kept(self):
+        arguments = self.arguments("--repeats", "1", "--nodes", "1")
+        self.expect_done(*arguments)
+        point = self.study / "points/strong-n1-d1p1t1-r1"
+        result = point / "result.json"
+        result.rename(point / "measured.json")
+        result.symlink_to(result.name)  # a link to itself
+        # bad input: `scale`: a result that cannot be read | .../result.json: cannot be read: Too many levels
+        # of symbolic links | 5
+        self.expect_refusal(5, "result.json: cannot be read: Too many levels of symbolic links", *arguments)
+        self.assertTrue((point / "measured.json").exists())
+        result.unlink()
+        (point / "measured.json").rename(result)
+        before = self.results()
+        self.expect_done(*arguments)
+        self.assertEqual(self.results(), before)
+        (self.study / "study.json").unlink()
+        (self.study / "study.json").mkdir()
+        self.expect_refusal(5, "study.json: cannot be read: Is a directory", *arguments)
+
     def test_a_point_that_fails(self):
         more = ("--repeats", "1", "--optim.lr", "1e30", "--optim.clip", "0", "--steps", "40")
         done = self.run_program(*self.arguments(*more))

@@ -603,6 +603,9 @@ class Checkpoint(ProgramTest):
         shard = self.prepare() / "train.h5"
         for action in ("list", "inspect", "verify"):
             self.refuse(4, "nowhere: No such file or directory; expected a checkpoint", action, "nowhere")
+            (self.folder / "itself").unlink(missing_ok=True)
+            (self.folder / "itself").symlink_to("itself")
+            self.refuse(4, "itself: cannot be read: Too many levels of symbolic links", action, "itself")
             # bad input: `checkpoint`: a path where nothing is, or no checkpoint | ...: there are no
             # checkpoints, neither there nor in its folder checkpoints | 4
             self.refuse(4, "there are no checkpoints", action, ".")
@@ -678,7 +681,11 @@ class Data(ProgramTest):
     def test_refuses_what_is_no_shard(self):
         (self.folder / "none").mkdir()
         (self.folder / "text.txt").write_text("no shard", encoding="utf-8")
+        (self.folder / "itself").symlink_to("itself")
         for action in ("list", "inspect", "verify"):
+            self.refuse(3, "itself: cannot be opened: Too many levels of symbolic links", action, "itself")
+            done = self.run_program("data", action, f"{'a' * 300}=0.5,b=1")  # longer than the name of a file
+            self.assertEqual((done.returncode, done.stderr.count("cannot be opened")), (3, 2), done.stderr)
             self.refuse(3, "nowhere: ", action, "nowhere")
             self.refuse(3, "none: the folder holds no shards (*.h5)", action, "none")
             self.refuse(3, "text.txt: not an HDF5 file", action, "text.txt")

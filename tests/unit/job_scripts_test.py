@@ -150,6 +150,22 @@ class Scripts(unittest.TestCase):
             self.assertIn(f"mpiexec -n {ranks}", called)
             self.assertTrue(any(grid in line for line in called), called)
 
+    def test_quickstart_does_not_repeat_what_it_cannot_read(self):
+        self.assertEqual(self.quickstart()[0].returncode, 0)
+        for name in ("data/train.h5", "corpus.source"):
+            path = self.root / "run" / name
+            path.unlink()
+            path.symlink_to(path.name)  # a link to itself
+            done, called = self.quickstart()
+            self.assertEqual((done.returncode, called), (5, []), done.stderr)
+            self.assertIn(f"run/{name} cannot be read: Too many levels of symbolic links", done.stderr)
+            path.unlink()
+        # A part of the text that cannot be read is not left out.
+        (self.text / "b.txt").symlink_to("b.txt")
+        done, called = self.run_script("quickstart.sh", "--text", self.text, "--folder", self.root / "other", "--short")
+        self.assertEqual((done.returncode, called), (3, []), done.stderr)
+        self.assertIn("cannot read the text", done.stderr)
+
     def test_quickstart_refuses(self):
         for arguments, status, message in [
                 # bad input: `quickstart.sh`: unknown option | no option is called '...' | 2

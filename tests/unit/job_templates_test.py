@@ -357,6 +357,42 @@ class Templates(ProgramTest):
             self.assertIn("5 failures in a row without a new checkpoint (job.failures): the job ends", done.stderr)
             self.assertNotIn("requeue", calls)
 
+    def test_a_run_folder_that_cannot_be_read_ends_the_job(self):
+        # A folder stands in place of the file: it is neither absent nor empty.
+        events = self.begin_run()
+        events.unlink()
+        events.mkdir()
+        done, calls = self.run_job(76, 0)
+        self.assertEqual((done.returncode, self.nodes_of(calls)), (5, []), done.stderr)
+        self.assertIn("trireme: my run's/events.jsonl cannot be read: Is a directory\n", done.stderr)
+
+    def test_what_cannot_be_read_is_not_counted_as_0(self):
+        events = self.begin_run({"event": "failure", "nodes": "n1", "job": "7"})
+        show = "; ".join(f'echo "$({function} "my run\'s")" $?' for function in
+                         ("last_step", "failures_in_a_row", "requeued"))
+        self.assertEqual(self.run_functions(show), ["9 0", "1 0", "stopped at step 9, requeued 0"])
+        self.assertEqual(self.run_functions(show.replace("my run\'s", "none")), ["0 0", "0 0", "stopped at step 0, requeued 0"])
+        for name in ("metrics.jsonl", "events.jsonl"):
+            (events.parent / name).unlink()
+            (events.parent / name).symlink_to(name)  # a link to itself
+        why = "trireme: my run's/{} cannot be read: Too many levels of symbolic links"
+        self.assertEqual(self.run_functions(show), [why.format("metrics.jsonl"), " 1", why.format("events.jsonl"), " 1",
+                                                    why.format("metrics.jsonl"), "requeued 0"])
+        # What passes by itself is tried again.
+        self.stand_in(("cat", "#!/bin/sh\n[ -e tried ] && exec /bin/cat \"$@\"\ntouch tried\n"
+                              "echo \"cat: $1: Stale file handle\" >&2\nexit 1\n"))
+        (self.folder / "text").write_text("here\n", encoding="utf-8")
+        self.assertEqual(self.run_functions("read_run cat text; echo $?"), ["here", "0"])
+        (self.folder / "tried").unlink()
+        self.assertEqual(self.run_functions("read_run cat text; echo $?", TRIREME_FILE_PATIENCE="0.5"),
+                         ["trireme: text cannot be read: Stale file handle", "1"])
+
+    def test_a_silent_controller_is_no_word_that_the_job_is_unwanted(self):
+        done, calls = self.run_job(75, STATE="")
+        self.assertEqual(done.returncode, 75)
+        self.assertIn("Slurm does not say whether the job is still wanted: submit it again to continue", done.stderr)
+        self.assertNotIn("requeue", calls)
+
     def test_refusals(self):
         run = ["--config", "run.ini"]
         known = "chain, scaling, several_nodes, several_nodes_gpu, single_node, sweep"
@@ -382,6 +418,21 @@ class Templates(ProgramTest):
                             "--site", "none.ini")
         self.expect_refusal(5, "--output none/x: cannot be written", "job", "chain", *run,
                             "--output", "none/x")
+        (self.folder / "itself").symlink_to("itself")
+        loop = "itself: cannot be read: Too many levels of symbolic links"
+        self.expect_refusal(2, loop, "job", "itself", *run)
+        self.expect_refusal(2, f"TRIREME_SITE {loop}", "job", "chain", *run, environment={"TRIREME_SITE": "itself"})
+        self.expect_refusal(3, loop, "job", "chain", *run, "--data.train", "itself")
+        # The site's file beside the program: without it a script would lack the site's partition.
+        (self.folder / "bin").mkdir()
+        shutil.copytree(self.repository / "jobs", self.folder / "jobs", dirs_exist_ok=True)
+        installed = shutil.copy2(self.program, self.folder / "bin/trireme")
+        (self.folder / "jobs/site.ini").unlink()
+        (self.folder / "jobs/site.ini").mkdir()
+        done = subprocess.run([installed, "job", "chain", *run], cwd=self.folder, capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("jobs/site.ini: cannot be read: Is a directory", done.stderr)
         # bad input: `job --submit`: no `sbatch`; a job that it refuses | sbatch refused the job: sbatch:
         # error: ... | 2
         self.expect_refusal(2, "there is no sbatch in the PATH", "job", "chain", *run, "--submit",

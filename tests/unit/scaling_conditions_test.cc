@@ -197,6 +197,22 @@ TEST(ScalingConditions, AResultKeepsThem) {
   EXPECT_FALSE(read_result(path, before.point).has_value());
 }
 
+// A point without a result is measured, one whose result cannot be read is not measured again.
+TEST(ScalingConditions, AbsentAndUnreadableResultsDiffer) {
+  const testing::TemporaryFolder folder;
+  const PointResult result = run(2, conditions("12", {"n1", "n2"}));
+  const std::string point = fs::path(folder.path()) / "point", path = point + "/result.json";
+  EXPECT_FALSE(read_result(path, result.point).has_value());
+  fs::create_directories(path);
+  try {
+    read_result(path, result.point);
+    FAIL();
+  } catch (const RunFolderError& error) {
+    EXPECT_EQ(error.what(), path + ": cannot be read: Is a directory");
+    EXPECT_TRUE(error.unreadable());
+  }
+}
+
 TEST(ScalingConditions, FactsOfAStudy) {
   EXPECT_TRUE(facts_of({}).empty());
   const std::vector<PointResult> results = {run(1, conditions("12", {"n1"})),

@@ -232,6 +232,17 @@ class Printed(RunFolderTest):
         # config.ini nor metrics.jsonl | 5
         self.expect_refusal(5, "other: not a run folder: it holds neither config.ini nor metrics.jsonl",
                             "top", "other")
+        # bad input: `top`: something in a run's folder that cannot be read | run/metrics.jsonl: cannot be read:
+        # Is a directory | 5
+        for name in ("config.ini", "metrics.jsonl", "events.jsonl", "ranks.json", "communication.json"):
+            path, aside = self.run_folder / name, self.folder / "aside"
+            if path.exists():
+                path.rename(aside)
+            path.mkdir()
+            self.expect_refusal(5, f"run/{name}: cannot be read: Is a directory", "top", "run", "--html", "page.html")
+            path.rmdir()
+            if aside.exists():
+                aside.rename(path)
         # bad input: `top`: no folder, two folders | top takes the folder of one run or sweep, as in trireme
         # top run, not 0 | 2
         self.expect_refusal(2, "top takes the folder of one run or sweep, as in trireme top run, not 0", "top")
@@ -312,8 +323,18 @@ class Sweeps(RunFolderTest):
         # damaged: ... | 0
         self.assertIn("damaged: sweep/point-1: not a folder; expected the folder of a run", text)
         self.assertIn("damaged: sweep/point-2: not a run folder: it holds neither", text)
-        self.assertIn("damaged: config.ini cannot be read, or another version wrote it", text)
+        self.assertIn("damaged: config.ini is no configuration, or another version wrote it", text)
         self.assertIn("not started", states[-1])
+
+    def test_a_run_that_cannot_be_read_may_be_the_best(self):
+        self.point(0, 0.001, 2, 2.5)
+        (self.sweep / "point-1").symlink_to("point-1")
+        # bad input: `top`: a sweep with a run that cannot be read | sweep/point-1: cannot be read: Too many
+        # levels of symbolic links | 5
+        self.expect_refusal(5, "sweep/point-1: cannot be read: Too many levels of symbolic links", "top", "sweep")
+        (self.sweep / "point-1").unlink()
+        (self.sweep / "points.txt").mkdir()
+        self.expect_refusal(5, "sweep/points.txt: cannot be read: Is a directory", "top", "sweep")
 
     def test_the_page_and_the_picture(self):
         self.expect_refusal(5, "sweep: not a run folder", "top", "sweep")

@@ -51,8 +51,9 @@ class RunHistory {
   explicit RunHistory(std::string folder);
 
   // Reads what the run has written since the last update. In metrics.jsonl it reads only appended
-  // lines, or the whole file again if a resumed run has cut it back. Data that cannot be read at
-  // the moment stay as they were. Throws RunFolderError if the folder is gone.
+  // lines, or the whole file again if a resumed run has cut it back. What is
+  // half written or damaged stays as it was. Throws RunFolderError if the folder is gone, or
+  // something in it cannot be read.
   void update();
 
   const std::string& folder() const { return folder_; }
