@@ -46,7 +46,11 @@ std::optional<std::string> run_of_config(const std::string& path) {
   for (const fs::path& file : {fs::path(path), target}) {
     if (file.filename() != "config.ini") continue;
     const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
-    if (holds_a_run(folder)) return folder;
+    if (!holds_a_run(folder)) continue;
+    // An earlier branch of a run belongs to the run.
+    const fs::path above = fs::path(absolute_path(folder)).parent_path();
+    const std::string whole = above.parent_path().string();
+    return above.filename() == "superseded" && holds_a_run(whole) ? whole : folder;
   }
   return {};
 }

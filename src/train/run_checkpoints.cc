@@ -84,7 +84,9 @@ RunCheckpoints::Position RunCheckpoints::resume() {
     begin();
   }
   // This comes last, so that a start that is refused leaves the folder as it is.
-  position.continues = start.settle(checkpoint, run_.bits_parted);
+  const bool trains = position.step < run_.config.run.steps;
+  position.continues =
+      start.settle(checkpoint, trains ? std::optional(run_.bits_parted) : std::nullopt);
   return position;
 }
 

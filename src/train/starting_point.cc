@@ -162,12 +162,14 @@ std::optional<Checkpoint> StartingPoint::open() {
   }
 }
 
-bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint, bool bits_parted) {
+bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint,
+                           std::optional<bool> bits_parted) {
   return world_.read_once(
              [&] { return settle_folder(checkpoint, bits_parted) ? "continues" : ""; }) != "";
 }
 
-bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint, bool bits_parted) {
+bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint,
+                                  std::optional<bool> bits_parted) {
   const bool inside = checkpoint && is_ancestor(*checkpoint, folder_.checkpoints());
   const std::int64_t after = inside ? checkpoint->info().step : kNothingInherited;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
@@ -181,8 +183,8 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint, b
     branch.generation = folder_.generation();
     if (checkpoint && !inside) branch.origin = origin_text(checkpoint->path(), folder_.path());
   }
-  const bool is_news = branch.bits_parted != bits_parted;
-  branch.bits_parted = bits_parted;
+  const bool is_news = bits_parted && branch.bits_parted != *bits_parted;
+  if (bits_parted) branch.bits_parted = *bits_parted;
   const JobStart job = job_of_this_start();
   const bool in_job = !job.name.empty() || !job.slurm_job.empty();
   if (takes_flag() && in_job) branch.jobs.push_back(job);

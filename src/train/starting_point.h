@@ -35,13 +35,14 @@ class StartingPoint {
 
   // Collective over the world. Call it when the checkpoint has been read and nothing can refuse it
   // any more. Moves the files that are not its ancestors to superseded/, and records the branch.
-  // Rank 0 prints what it moved. `bits_parted`: RunBranch::bits_parted of this start. Returns
-  // whether the run continues the branch that the folder held. Throws RunFolderError.
-  bool settle(const std::optional<Checkpoint>& checkpoint, bool bits_parted);
+  // Rank 0 prints what it moved. `bits_parted`: RunBranch::bits_parted of this start;
+  // nothing where it trains no step, so that the record stays. Returns whether the run continues
+  // the branch that the folder held. Throws RunFolderError.
+  bool settle(const std::optional<Checkpoint>& checkpoint, std::optional<bool> bits_parted);
 
  private:
   std::string decide();  // on rank 0
-  bool settle_folder(const std::optional<Checkpoint>& checkpoint, bool bits_parted);
+  bool settle_folder(const std::optional<Checkpoint>& checkpoint, std::optional<bool> bits_parted);
   void move(RunBranch branch, const std::string& why);
   void warn_of_old_mixture() const;
   bool takes_flag() const { return path_ || never_; }

@@ -469,6 +469,10 @@ TEST_F(ConfigOfARun, MovedCopiedAndLinked) {
   EXPECT_EQ(folder_of(folder_ / "link/config.ini"), (folder_ / "link").string());
   std::filesystem::create_symlink(own(), folder_ / "mine.ini");
   EXPECT_EQ(folder_of(folder_ / "mine.ini"), std::filesystem::canonical(run()).string());
+  // What a new branch has left behind is of the same run.
+  std::filesystem::create_directory(folder_ / "run/superseded");
+  std::filesystem::copy(folder_ / "copy", folder_ / "run/superseded/3");
+  EXPECT_EQ(folder_of(folder_ / "run/superseded/3/config.ini"), run());
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(run());
   EXPECT_EQ(folder_of("config.ini"), ".");

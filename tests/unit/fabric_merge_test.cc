@@ -384,6 +384,13 @@ TEST(Cluster, WhatTheEnvironmentNamesIsFound) {
   EXPECT_EQ(found.dump, "/nowhere/fabric.txt");
   std::ofstream(folder.path() / "topology.yaml") << "- topology: a\n";
   EXPECT_EQ(find_fabric_sources().slurm, (folder.path() / "topology.yaml").string());
+  // One that cannot be read is not passed over in silence: whoever reads it says so.
+  const auto yaml = folder.path() / "topology.yaml";
+  std::filesystem::remove(yaml);
+  std::filesystem::create_symlink(yaml, yaml);
+  EXPECT_EQ(find_fabric_sources().slurm, yaml.string());
+  EXPECT_EQ(message_of([] { read_cluster(find_fabric_sources(), true); }),
+            "--slurm " + yaml.string() + ": cannot be read: Too many levels of symbolic links");
   found.addresses.clear();
   found.sysfs.clear();
   // bad input: `train`, `topo`, `doctor`: `TRIREME_FABRIC` names a file that cannot be read |

@@ -204,8 +204,9 @@ class Command:
         self.after = {name: digest for name, digest in after.items() if after_again.get(name) == digest and
                       not OF_THE_MOMENT.search(name)}
         self.supersedes = any("superseded" in name for name in after)
-        # These an undisturbed run leaves as they are.
-        self.kept = {name: digest for name, digest in self.before.items() if after.get(name) == digest}
+        # These an undisturbed run leaves as they are. A page says the second in which it was written.
+        self.kept = {name: digest for name, digest in self.before.items()
+                     if after.get(name) == digest and not name.endswith(".html")}
         # An undisturbed run may replace these, or append to them.
         self.left = set(self.before) & set(after)
         self.output = said(first) if name.startswith(SAY_THE_SAME) else None

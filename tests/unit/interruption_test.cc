@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/wall_clock.h"
+#include "trireme/report/goodput.h"
 #include "trireme/report/run_events.h"
 
 #include "support/temporary_folder.h"
@@ -43,6 +45,38 @@ TEST_F(InterruptionTest, TheLastWholeLineCountsHoweverLongTheFile) {
   EXPECT_EQ(read()->last_step, 20000);
   EXPECT_NEAR(read()->last_time, unix_seconds(), 60.0);
   EXPECT_FALSE(read()->on_purpose);
+}
+
+TEST_F(InterruptionTest, WhatCannotBeReadIsNotTakenForNone) {
+  const std::string folder = folder_.path().string();
+  const auto refusal = [](const auto& read) -> std::string {
+    try {
+      read();
+    } catch (const RunFolderError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  metrics(3);
+  event("start");
+  std::filesystem::remove(folder + "/events.jsonl");
+  std::filesystem::create_directory(folder + "/events.jsonl");
+  const std::string events = folder + "/events.jsonl: cannot be read: Is a directory";
+  EXPECT_EQ(refusal([&] { read(); }), events);
+  EXPECT_EQ(refusal([&] { discarded_after(folder, 1); }), events);
+  // Events serve observers: the run goes on, and tells it once.
+  EventLog log(folder + "/events.jsonl");
+  ::testing::internal::CaptureStderr();
+  log.write(1, "start", 0.0, "");
+  log.write(2, "stop", 0.0, "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "trireme: " + events + "; the run goes on without it\n");
+  std::filesystem::remove(folder + "/metrics.jsonl");
+  std::filesystem::create_symlink("metrics.jsonl", folder + "/metrics.jsonl");
+  const std::string loop =
+      folder + "/metrics.jsonl: cannot be read: Too many levels of symbolic links";
+  EXPECT_EQ(refusal([&] { read(); }), loop);
+  EXPECT_EQ(refusal([&] { discarded_after(folder, 1); }), loop);
 }
 
 TEST_F(InterruptionTest, TheLastEventSaysWhy) {
