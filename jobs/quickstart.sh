@@ -12,6 +12,8 @@ usage: jobs/quickstart.sh [option...]
   --folder DIR   where corpus, data and run are kept; default: runs/quickstart,
                  runs/quickstart_short with --short
   --ranks N      MPI ranks; default 4, as two replicas of the model, each split over two ranks
+  --strict       compiler warnings are errors
+  --unity        compile many files as one: faster, where all is compiled anyway
   --help         this text
 
 What is there already is not made again: a second call with the same folder goes on where the
@@ -63,9 +65,12 @@ positive() {
 
 parse_options() {
   short=false text='' steps='' folder='' ranks=4
+  build_options=(-DTRIREME_STRICT=OFF)
   while [[ $# -gt 0 ]]; do
     case $1 in
       --short) short=true ;;
+      --strict) build_options[0]=-DTRIREME_STRICT=ON ;;
+      --unity) build_options+=(-DTRIREME_UNITY=16) ;;
       --help)
         usage
         exit 0
@@ -220,7 +225,7 @@ main() {
   mpiexec=$(command -v mpiexec.mpich || command -v mpiexec)
 
   begin_phase build "$root/build/$preset"
-  cmake --preset "$preset" > /dev/null
+  cmake --preset "$preset" "${build_options[@]}" > /dev/null
   cmake --build --preset "$preset" --target trireme
   trireme=$root/build/$preset/bin/trireme
 

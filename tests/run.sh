@@ -2,7 +2,7 @@
 # Builds what is out of date and runs the tests.
 usage() {
   cat << 'TEXT'
-usage: tests/run.sh [--full] [--sanitizers[=thread]] [label...]
+usage: tests/run.sh [option...] [label...]
 
   label                only tests of these labels: unit mpi gpu slurm install threads
   --full               where a test takes a cover of the pairs of its factors: the whole product, and
@@ -11,10 +11,17 @@ usage: tests/run.sh [--full] [--sanitizers[=thread]] [label...]
                        sanitizers; without a label the unit tests
   --sanitizers=thread  build/tsan, without OpenMP: the thread sanitizer; without a label the tests
                        of our own threads (threads)
+  --without-pytorch    do not install PyTorch (6 GB), which some unit tests compare with
+  --strict             compiler warnings are errors
+  --unity              compile many files as one: faster, where all is compiled anyway
   --help               this text
 
-Ends with a line "N passed, N failed, N skipped". Status 0 when none failed, 1 when one did or
-the build broke, 2 for a label that no test has.
+First installs what is missing: Debian packages, the headers of cuDNN's frontend where there is a
+CUDA toolkit, PyTorch in build/venv-torch. What cannot be installed is said, and the tests that need
+it are skipped.
+
+Ends with what was skipped and why, and a line "N passed, N failed, N skipped". Status 0 when none
+failed, 1 when one did or the build broke, 2 for a wrong option or a label that no test has.
 TEXT
 }
 set -euo pipefail
@@ -23,12 +30,15 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=release
 unnamed=()  # the labels where none is given
 labels=()
-full=OFF
+full=OFF strict=OFF unity='' pytorch=true
 for argument in "$@"; do
   case $argument in
     --full) full=ON ;;
     --sanitizers) preset=asan unnamed=(unit) ;;
     --sanitizers=thread) preset=tsan unnamed=(threads) ;;
+    --without-pytorch) pytorch=false ;;
+    --strict) strict=ON ;;
+    --unity) unity=16 ;;
     --help)
       usage
       exit 0
@@ -52,19 +62,59 @@ if [[ $preset != release ]]; then
   # Only what runs: the instrumented build takes its time.
   targets=("${labels[@]/#/tests_}")
 fi
-build() {
-  if [[ ! -e $build/build.ninja ]] || ! grep -qx "TRIREME_FULL_TESTS:BOOL=$full" "$build/CMakeCache.txt"; then
-    cmake --preset "$preset" -DTRIREME_FULL_TESTS=$full > /dev/null || return
+
+# Whether tests of a label run.
+runs() { [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" $1 "* ]]; }
+
+install_what_is_missing() {
+  jobs/install_packages.sh || echo "tests/run.sh goes on without these packages"
+  local ports=(/sys/class/infiniband/*)
+  if runs slurm && [[ ! -e ${ports[0]} ]]; then
+    jobs/install_packages.sh jobs/packages_infiniband.txt || echo "tests/run.sh goes on without these packages"
   fi
+  if [[ $preset == release ]]; then
+    jobs/install_cudnn_frontend.sh
+  fi
+}
+
+# PyTorch comes in minutes, which it mostly waits for the network and the disk: beside what compiles.
+venv=''
+begin_pytorch() {
+  if $pytorch && [[ $preset == release ]] && runs unit && [[ -z ${TORCH_PYTHON:-} ]]; then
+    mkdir -p build
+    timeout --kill-after=10 900 tests/support/torch_venv.sh > build/torch_venv.log 2>&1 &
+    venv=$!
+  fi
+}
+await_pytorch() {
+  [[ -n $venv ]] || return 0
+  wait "$venv" || echo "no PyTorch (status $?): $(tail -n 1 build/torch_venv.log)"
+}
+
+options=("-DTRIREME_FULL_TESTS=$full" "-DTRIREME_STRICT=$strict")
+[[ -z $unity ]] || options+=("-DTRIREME_UNITY=$unity")
+configured() {
+  [[ -e $build/build.ninja ]] || return
+  local option
+  for option in "${options[@]}"; do
+    option=${option#-D}
+    grep -qE "^${option%%=*}:[A-Z]+=${option#*=}\$" "$build/CMakeCache.txt" || return
+  done
+}
+build() {
+  configured || cmake --preset "$preset" "${options[@]}" > /dev/null || return
   cmake --build "$build" --target "${targets[@]}"
 }
 began=$SECONDS
+install_what_is_missing
+begin_pytorch
 if ! build; then
   echo "the build failed"
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
 echo "built in $((SECONDS - began)) s"
+await_pytorch
 
 selection=()
 if [[ ${#labels[@]} -gt 0 ]]; then
@@ -87,7 +137,7 @@ fi
 # Tests of Slurm run one at a time (RESOURCE_LOCK) and mostly wait for Slurm's own timers: beside them all
 # cores compute. Without Slurm they are skipped at once.
 at_once=$cores
-if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" slurm "* ]] && command -v slurmctld > /dev/null; then
+if runs slurm && command -v slurmctld > /dev/null; then
   at_once=$((cores + 1))
 fi
 # MPI cannot start on a network interface that is gone before it is opened, and the clusters of the tests
@@ -108,5 +158,13 @@ fi
 printf '\nThe slowest tests\n'
 sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([a-z0-9_]*\) .* \([0-9.]*\) sec.*$/\2 \1/p' "$log" | sort -rn |
   awk 'NR <= 12 { printf "%8.1f s  %s\n", $1, $2 }'
+if [[ $skipped -gt 0 ]]; then
+  printf '\nSkipped\n'
+  # A test says why in a line with this word; the log has each test's lines after its name.
+  awk '/^[0-9]+\/[0-9]+ Testing: / { name = $3; said = 0 }
+       !said && tolower($0) ~ /skipped/ && $0 !~ /^\[/ { printf "  %s: %s\n", name, $0; said = 1 }' \
+    "$build/Testing/Temporary/LastTest.log" |
+    grep -F -f <(sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([A-Za-z0-9_]*\) .*\*\*\*Skipped.*$/  \1:/p' "$log") || true
+fi
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 [[ $failed -eq 0 ]]

@@ -1,5 +1,6 @@
 option(TRIREME_TESTS "Build the tests" ON)
 option(TRIREME_FULL_TESTS "Time for the whole products that tests/run.sh --full takes, and tests that only it runs" OFF)
+option(TRIREME_STRICT "Warnings are errors" OFF)
 option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
 option(TRIREME_PRECOMPILED_HEADERS "Parse the headers that most files include once" ON)
 set(TRIREME_UNITY 0 CACHE STRING
@@ -25,7 +26,10 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 # Nothing is compiled for the build host's processor: files that need more than baseline x86-64
 # name their instruction sets per function or per file and are chosen at run time.
-set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
+set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla)
+if(TRIREME_STRICT)
+  list(APPEND warnings -Werror)
+endif()
 if(NOT TRIREME_OPENMP)
   list(APPEND warnings -Wno-unknown-pragmas)
 endif()
@@ -41,7 +45,11 @@ if(CCACHE)
   set(host_options -fmacro-prefix-map=${source_from_build}=)
 endif()
 list(JOIN host_options "," host_options)
-set(nvcc_options -Werror=all-warnings --compiler-options=-Wall,-Wextra,-Wno-unknown-pragmas,${host_options})
+set(nvcc_options "")
+if(TRIREME_STRICT)
+  set(nvcc_options -Werror=all-warnings)
+endif()
+list(APPEND nvcc_options --compiler-options=-Wall,-Wextra,-Wno-unknown-pragmas,${host_options})
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};${names}>"
                     "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>")
 if(TRIREME_SANITIZE)

@@ -33,8 +33,8 @@ here=$root/opt/$name
 if grep -rlF -e "$source_dir" -e "$build_dir" -e "$work" "$here"; then
   fail "the files above hold a path of the build"
 fi
+shopt -s nullglob  # a pattern that nothing matches is no file
 for file in "$here"/lib/*.so.* "$here"/libexec/trireme/*; do
-  [[ -f $file ]] || continue
   if readelf -d "$file" | grep -q 'NEEDED.*\[libmpich.so'; then
     fail "${file##*/} asks for libmpich.so, which no other MPI is called"
   fi

@@ -82,6 +82,7 @@ check_loaded() {
 check_loaded "$prefix/share/trireme/modules"
 
 mkdir -p "$work/site/trireme" "$work/site/openmpi" "$work/copied/trireme"
+shopt -s nullglob  # a pattern that nothing matches is no file
 for file in "$prefix"/share/trireme/modules/trireme/*; do
   ln -s "$file" "$work/site/trireme/"
   cp "$file" "$work/copied/trireme/"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the scripts of jobs/ against stand-ins for what they start: no network, no build.
+"""Runs the scripts of jobs/ and tests/run.sh against stand-ins for what they start: no network, no build.
 
     python3 job_scripts_test.py REPOSITORY
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -218,6 +219,84 @@ class Scripts(unittest.TestCase):
         wanted.write_text("here\n", encoding="utf-8")
         done, called = self.run_script("install_packages.sh", wanted)
         self.assertEqual((done.returncode, called), (0, []))
+
+    def test_a_package_without_a_service_is_never_started(self):
+        self.stub("stubs/id", STANDS_IN + "echo 0\n")
+        self.stub("stubs/dpkg-query", STANDS_IN)
+        self.stub("stubs/apt-get", STANDS_IN + 'echo "$(cat "$TRIREME_ETC/usr/sbin/policy-rc.d" | tail -n 1)" >> "$CALLS"\n')
+        wanted, etc = self.root / "list.txt", self.root / "etc"
+        wanted.write_text("one\nmanager no-service  # why\n", encoding="utf-8")
+        etc.mkdir()
+        done, called = self.run_script("install_packages.sh", wanted, TRIREME_ETC=str(etc))
+        self.assertEqual((done.returncode, called[-1]), (0, "exit 101"), done.stderr)
+        self.assertEqual(os.readlink(etc / "etc/systemd/system/manager.service"), "/dev/null")
+        self.assertFalse((etc / "etc/systemd/system/one.service").is_symlink())
+        self.assertFalse((etc / "usr/sbin/policy-rc.d").exists(), "it would keep other services from starting")
+        # Somebody's own stays.
+        (etc / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 7\n", encoding="utf-8")
+        done, called = self.run_script("install_packages.sh", wanted, TRIREME_ETC=str(etc))
+        self.assertEqual((done.returncode, called[-1]), (0, "exit 7"), done.stderr)
+        self.assertTrue((etc / "usr/sbin/policy-rc.d").exists())
+
+    def run_tests(self, *arguments, **environment):
+        """tests/run.sh in a tree where nothing is to be built: what it calls."""
+        shutil.copytree(self.repository / "tests", self.root / "tests", dirs_exist_ok=True,
+                        ignore=lambda _, names: [name for name in names if name not in ("run.sh", "support", "torch_venv.sh")])
+        for name in ("jobs/install_packages.sh", "jobs/install_cudnn_frontend.sh", "tests/support/torch_venv.sh",
+                     "stubs/cmake"):
+            self.stub(name, STANDS_IN + f'echo "{name} $*" >> "$CALLS"\n')
+        self.stub("stubs/ctest", STANDS_IN + """
+if [[ $* == *--print-labels* ]]; then printf '  unit\\n  mpi\\n'; exit; fi
+mkdir -p build/release/Testing/Temporary
+printf '1/2 Testing: sees_test\\nskipped: no GPU here\\n2/2 Testing: other_test\\nskipped is a word\\n' \
+  > build/release/Testing/Temporary/LastTest.log
+echo '1/2 Test #1: sees_test ........***Skipped   0.1 sec'
+echo '2/2 Test #2: other_test .......   Passed    0.1 sec'
+echo '100% tests passed, 0 tests failed out of 2'
+""")
+        (self.root / "build/release").mkdir(parents=True, exist_ok=True)
+        return self.run_script("../tests/run.sh", *arguments, **environment)
+
+    def test_the_second_command_installs_what_it_needs(self):
+        done, called = self.run_tests("--strict", "--unity", TORCH_PYTHON="")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("jobs/install_packages.sh ", called)
+        self.assertIn("jobs/install_cudnn_frontend.sh ", called)
+        self.assertIn("tests/support/torch_venv.sh ", called)
+        has_ports = any(Path("/sys/class/infiniband").glob("*"))
+        self.assertEqual("jobs/install_packages.sh jobs/packages_infiniband.txt" in called, not has_ports)
+        self.assertIn("stubs/cmake --preset release -DTRIREME_FULL_TESTS=OFF -DTRIREME_STRICT=ON -DTRIREME_UNITY=16", called)
+        self.assertTrue(done.stdout.endswith("\nSkipped\n  sees_test: skipped: no GPU here\n1 passed, 0 failed, 1 skipped\n"),
+                        done.stdout)
+        done, called = self.run_tests("--without-pytorch", "unit")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([line for line in called if "torch" in line or "infiniband" in line], [])
+
+    def test_the_second_command_goes_on_where_nothing_can_be_installed(self):
+        self.run_tests()
+        self.stub("jobs/install_packages.sh", STANDS_IN + "echo 'install_packages: packages are missing' >&2; exit 2\n")
+        done, _ = self.run_script("../tests/run.sh", "--without-pytorch")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("goes on without these packages", done.stdout)
+
+    def test_the_second_command_refuses(self):
+        # bad input: `tests/run.sh` with an option that it does not know | no option is called '...'; --help shows
+        # all of them | 2
+        done, called = self.run_tests("--fast")
+        self.assertEqual((done.returncode, called), (2, []))
+        self.assertIn("no option is called '--fast'; --help shows all of them", done.stderr)
+        done, called = self.run_tests("--help")
+        self.assertEqual((done.returncode, called), (0, []))
+        for option in ("--full", "--sanitizers", "--without-pytorch", "--strict", "--unity"):
+            self.assertIn(option, done.stdout)
+
+    def test_ci_calls_the_two_commands_alone(self):
+        """What it did besides, nobody who follows the README would have."""
+        text = (self.repository / ".ci/run").read_text(encoding="utf-8")
+        commands = re.findall(r'^ *phase (?:"[^"]*"|\S+) \d+ (\S+)', text, re.MULTILINE)
+        self.assertEqual(set(commands), {"jobs/quickstart.sh", "tests/run.sh"})
+        for word in ("apt-get", "install", "pip", "cmake", "ninja", "venv.sh"):
+            self.assertNotRegex(text, rf"(?m)^[^#\n]*\b{re.escape(word)}\b")
 
     def test_install_packages_refuses(self):
         # bad input: `install_packages.sh`: a list that cannot be read | cannot read the list of packages
