@@ -41,6 +41,8 @@ fail() {
   echo "hybrid: $*" >&2
   exit "$status"
 }
+# shellcheck source=jobs/there.sh
+. "$root/jobs/there.sh"
 
 number() {
   [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ && $2 -ge $3 ]] || fail 2 "$1 must be a number of at least $3, not '$2'"
@@ -120,14 +122,6 @@ decays=(--schedule.name step --schedule.factor 0.1 --schedule.decay "$(((8 * epo
 
 banner() {
   printf '\n== %s: %s\n' "$1" "$2"
-}
-
-# FILE: whether it is there. One that cannot be read is neither there nor absent: the script ends with 5.
-there() {
-  local fault
-  ! fault=$(LC_ALL=C head -c 1 -- "$1" 2>&1 > /dev/null) || return 0
-  [[ $fault == *": No such file or directory" ]] || fail 5 "$1 cannot be read: ${fault##*: }"
-  return 1
 }
 
 have_data() { there "$folder/data/train.h5" && there "$folder/data/validation.h5"; }

@@ -34,6 +34,8 @@ fail() {
   echo "quickstart: $*" >&2
   exit "$status"
 }
+# shellcheck source=jobs/there.sh
+. "$root/jobs/there.sh"
 
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
 
@@ -136,14 +138,6 @@ fetch_dictionary() {
   mv dictionary.txt "$1"
   cd "$root"
   rm -rf "$scratch"
-}
-
-# FILE: whether it is there. One that cannot be read is neither there nor absent: the script ends with 5.
-there() {
-  local fault
-  ! fault=$(LC_ALL=C head -c 1 -- "$1" 2>&1 > /dev/null) || return 0
-  [[ $fault == *": No such file or directory" ]] || fail 5 "$1 cannot be read: ${fault##*: }"
-  return 1
 }
 
 # Prints the first $2 bytes of a file, or of the concatenated files of a folder.
