@@ -24,7 +24,10 @@ Tensors BlockRun::record(Tensors in) {
     x.push_back(tape_.input(std::move(tensor), true));
     inputs_.push_back(x.back().slot());
   }
-  for (const auto& block : blocks_) x = block->forward(tape_, batch_, std::move(x));
+  for (const auto& block : blocks_) {
+    tape_.let_defer(!block->is_loss());
+    x = block->forward(tape_, batch_, std::move(x));
+  }
   Tensors out;
   for (const Value& value : x) {
     out.push_back(value.tensor());
@@ -39,7 +42,8 @@ Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
     for (const auto& block : std::views::reverse(blocks_)) block->backward_empty(tape_.context());
     return {};
   }
-  prepare_gradients(defer_weights);
+  if (!defer_weights) prepare_gradients(/*of_losses=*/false);
+  prepare_gradients(/*of_losses=*/true);
   tape_.backward(outputs_, std::move(dy), defer_weights);
   Tensors dx;
   for (const GradientSlot& input : inputs_) dx.push_back(tape_.take_gradient(input));
@@ -48,16 +52,16 @@ Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
 
 void BlockRun::backward_weights() {
   if (batch_.empty()) return;
-  prepare_gradients(/*of_losses_alone=*/false);
+  prepare_gradients(/*of_losses=*/false);
   tape_.backward_weights();
 }
 
 // Deferred weight gradients are prepared when they are computed, so that they need no memory
 // before.
-void BlockRun::prepare_gradients(bool of_losses_alone) const {
+void BlockRun::prepare_gradients(bool of_losses) const {
   if (listener_ == nullptr) return;
   for (const auto& block : blocks_) {
-    if (of_losses_alone && !block->is_loss()) continue;
+    if (block->is_loss() != of_losses) continue;
     for (const auto& group : block->parameters().groups()) listener_->prepare(*group);
     for (const auto& group : block->parameters().uses_apart()) listener_->prepare(*group);
   }

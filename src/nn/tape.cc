@@ -39,7 +39,7 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
   if (!wanted) input_gradient = both_gradients = {};
   Value value = input(std::move(y), true);
   nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
-                    std::move(both_gradients), std::move(parameters)});
+                    std::move(both_gradients), std::move(parameters), defers_});
   return value;
 }
 
@@ -58,7 +58,7 @@ Value Tape::can_remake(Value y, Remake make) {
 }
 
 void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
-  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters)});
+  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters), false});
 }
 
 void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
@@ -111,14 +111,15 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
         continue;
       }
     }
-    if (node.both_gradients && !defer_weights) {
+    const bool defers = defer_weights && node.defers;
+    if (node.both_gradients && !defers) {
       node.both_gradients(*this, dy);
       node.weight_gradient = {};
     } else if (node.input_gradient) {
       node.input_gradient(*this, dy);
     }
     node.input_gradient = node.both_gradients = {};
-    if (defer_weights && node.weight_gradient) {
+    if (defers && node.weight_gradient) {
       deferred_.emplace_back(std::move(node), dy);
     } else {
       run_weights(node, dy);

@@ -108,7 +108,13 @@ void GradientReducer::begin_runs(int runs, int run_length) {
 }
 
 void GradientReducer::prepare(const nn::FlatGroup& group) {
-  begin_run(*by_flat_.at(&group));
+  Group& prepared = *by_flat_.at(&group);
+  // Or contributions of two runs would mix. (A group that several blocks use may wait for others.)
+  TRIREME_CHECK(
+      std::ranges::find(shared_, &prepared) != shared_.end() ||
+          prepared.missing % group.uses() == 0,
+      fmt::format("{} still waits for contributions of the micro-batch before", group.name()));
+  begin_run(prepared);
   for (Group* shared : shared_) begin_run(*shared);
 }
 

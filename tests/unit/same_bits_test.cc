@@ -13,9 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/topology/simulated_ranks.h"
 
-#include "support/comm_values.h"
-#include "support/equality.h"
-#include "support/simulated_network.h"
+#include "support/simulated_training.h"
 #include "support/whole_product.h"
 
 namespace trireme {
@@ -43,59 +41,23 @@ EqualityCase case_of(const GridShape& grid, bool tied) {
   return test;
 }
 
-// Of each rank.
-std::vector<Observed> observe(const EqualityCase& test) {
-  const int ranks = test.grid.ranks();
-  std::vector<Observed> all(static_cast<std::size_t>(ranks));
-  const SimulatedRanksOptions options;
-  run_simulated_ranks(testing::one_switch(ranks), ranks, options, [&](SimulatedRank& rank) {
-    ops::Context ctx = ops::make_cpu_context(1);
-    const ProcessGrid grid(rank, test.grid);
-    all[static_cast<std::size_t>(rank.rank())] = testing::observe(ctx, grid, test);
-  });
-  return all;
-}
-
 // The reference: one stage and one replica, plain 1F1B, whole copies.
 class SameBits : public ::testing::Test {
  protected:
   const std::vector<Observed>& reference(int tensor, bool tied) {
     const auto key = std::make_pair(tensor, tied);
     if (!references_.contains(key)) {
-      references_.emplace(key, observe(case_of({1, 1, tensor}, tied)));
+      references_.emplace(key, testing::observe_simulated(case_of({1, 1, tensor}, tied)));
     }
     return references_.at(key);
   }
 
   void expect_bits_of_reference(const EqualityCase& test) {
     const int tensor = test.grid[Axis::kTensor];
-    const std::vector<Observed>& expected = reference(tensor, test.model.tied);
-    const std::vector<Observed> observed = observe(test);
-    std::map<std::string, int> holders;  // of each parameter, of tensor rank 0
-    for (std::size_t rank = 0; rank < observed.size(); ++rank) {
-      const Observed& here = observed[rank];
-      // Tensor ranks are neighbours.
-      const Observed& whole = expected[rank % static_cast<std::size_t>(tensor)];
-      EXPECT_EQ(here.losses, whole.losses) << test.to_string();
-      EXPECT_EQ(here.evaluation, whole.evaluation) << test.to_string();
-      expect_same(here.gradients, whole.gradients, test, "gradient");
-      expect_same(here.weights, whole.weights, test, "weight");
-      for (const auto& [name, part] : here.weights) ++holders[name];
-    }
-    for (const auto& [name, part] : expected.front().weights) {
-      EXPECT_GT(holders[name], 0) << test.to_string() << ": nobody holds " << name;
-    }
+    testing::expect_bits_of(reference(tensor, test.model.tied), test);
   }
 
  private:
-  static void expect_same(const LocalParts& observed, const LocalParts& expected,
-                          const EqualityCase& test, const char* what) {
-    for (const auto& [name, part] : observed) {
-      EXPECT_TRUE(testing::same_bits(part.values, expected.at(name).values))
-          << test.to_string() << ", " << what << " of " << name;
-    }
-  }
-
   std::map<std::pair<int, bool>, std::vector<Observed>> references_;
 };
 
@@ -232,14 +194,15 @@ TEST(Shards, AShardReducedTwiceIsNamed) {
 TEST_F(SameBits, OtherSumsHaveOtherBits) {
   const auto differ = [&](const EqualityCase& test) {
     const LocalParts& expected = reference(1, test.model.tied).front().gradients;
-    for (const Observed& observed : observe(test)) {
+    for (const Observed& observed : testing::observe_simulated(test)) {
       for (const auto& [name, part] : observed.gradients) {
         if (!testing::same_bits(part.values, expected.at(name).values)) return true;
       }
     }
     return false;
   };
-  // A run of one micro-batch may have the bits of runs of two: a product may be added up as a whole.
+  // A run of one micro-batch may have the bits of runs of two: a product may be added up as a
+  // whole.
   for (const int runs : {2, 4}) {
     EqualityCase test = case_of({2, 1, 1}, false);
     EXPECT_FALSE(differ(test));

@@ -43,7 +43,9 @@ class BlockRun {
   // the last block returns.
   Tensors forward(Tensors in);
   // `dy`: the gradients of what forward returned, one for each. Returns those of forward's input.
-  // With `defer_weights` the weight gradients are left to backward_weights, except for a loss's.
+  // With `defer_weights` the weight gradients are left to backward_weights, except those of a block
+  // that ends in the loss: some of them come with its input gradient, so all do. Then the
+  // contributions to each group of parameters come in the order of micro-batches.
   // Random draws depend on the micro-batch and the step alone (see MicroBatch::samples), so a
   // forward that is computed again gives the same bits.
   Tensors backward(Tensors dy, bool defer_weights = false);
@@ -51,7 +53,8 @@ class BlockRun {
 
  private:
   Tensors record(Tensors in);
-  void prepare_gradients(bool of_losses_alone) const;
+  // Of the blocks that end in a loss, or of the others.
+  void prepare_gradients(bool of_losses) const;
 
   BlockSpan blocks_;
   const MicroBatch& batch_;

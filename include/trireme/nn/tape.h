@@ -94,6 +94,10 @@ class Tape {
   ops::Context& context() const { return ctx_; }
   bool recording() const { return recording_; }
 
+  // Whether the weight gradients of operations that are recorded from now on may be deferred: true
+  // on a new tape.
+  void let_defer(bool defers) { defers_ = defers; }
+
   // A value that no operation of this tape made: data, or what the blocks before returned. With
   // `needs_gradient` the tape computes its gradient, which take_gradient returns after backward.
   Value input(Tensor tensor, bool needs_gradient);
@@ -144,7 +148,8 @@ class Tape {
 
   // Runs the backward from the given gradients of `outputs`, one for each, and from the losses on
   // this tape. `outputs` may be empty. With `defer_weights` backward_weights() computes the weight
-  // gradients; otherwise each operation's weight gradient follows its input gradient.
+  // gradients of operations that may defer them; otherwise each operation's weight gradient follows
+  // its input gradient.
   void backward(const GradientSlots& outputs, Tensors gradients, bool defer_weights = false);
   void backward_weights();
 
@@ -155,6 +160,7 @@ class Tape {
     WeightGradient weight_gradient;
     InputGradient both_gradients;
     std::vector<const Parameter*> parameters;
+    bool defers;
     std::shared_ptr<Kept::Source> remade = {};  // what the operation made, if it can be made again
   };
   struct Slot {
@@ -167,6 +173,7 @@ class Tape {
   ops::Context& ctx_;
   bool recording_;
   bool remakes_;
+  bool defers_ = true;
   GradientListener* listener_;
   std::vector<Node> nodes_;
   std::vector<Slot> slots_;

@@ -43,9 +43,9 @@ struct PipelineStep {
 //
 // A plain backward is a kBackwardInput directly followed by the kBackwardWeight of the same
 // micro-batch and chunk; the executor does both in one sweep. Otherwise weight gradients wait for
-// their kBackwardWeight, but not the head's: logits are made once, so its products are all in its
-// kBackwardInput. So is the gradient of a bias in front of GELU, which one pass makes with the
-// input gradient.
+// their kBackwardWeight, but not those of the block that ends in the loss: logits are made once, so
+// all that it computes is in its kBackwardInput. So is the gradient of a bias in front of GELU,
+// which one pass makes with the input gradient, and which waits to be added.
 struct PipelineSchedule {
   std::string name;
   PipelineLayout layout{};
