@@ -6,10 +6,9 @@
 
 namespace trireme {
 
-Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
-                    std::optional<PictureSize> needed) {
+Picture decode_file(const PictureFile& file, std::optional<PictureSize> needed) {
   if (!file.problem.empty()) throw DataError(file.problem);
-  return decoder.decode(file.name, file.bytes, needed);
+  return decode_picture(file.name, file.bytes, needed);
 }
 
 void refuse_bad_picture(const std::string& problem) {

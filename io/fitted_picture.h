@@ -11,9 +11,8 @@
 
 namespace trireme {
 
-// PictureDecoder::decode of a file. Throws DataError, also for a file that could not be read.
-Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
-                    std::optional<PictureSize> needed);
+// decode_picture of a file. Throws DataError, also for a file that could not be read.
+Picture decode_file(const PictureFile& file, std::optional<PictureSize> needed);
 
 // Throws the DataError of a picture that cannot be read and is not left out; `problem` is what
 // decode_file says of it.

@@ -15,6 +15,12 @@
 
 namespace trireme {
 
+namespace {
+
+constexpr double kRoundedShare = 1e-9;  // differences below this share of their terms are rounding
+
+}  // namespace
+
 class ImageDataset::Impl {
  public:
   Impl(ShardHeaders<ImageShardInfo> headers, const ImageDatasetOptions& options)
@@ -34,21 +40,31 @@ class ImageDataset::Impl {
   }
 
   PixelStatistics statistics() const {
+    const PixelStatistics& first = headers_.shards.front().statistics;
     PixelStatistics all;
     double total = 0;
     for (const ImageShardInfo& info : headers_.shards) total += static_cast<double>(info.images);
     for (std::size_t c = 0; c < 3; ++c) {
-      double squares = 0;
+      double squares = 0, within = 0, between = 0;
       for (const ImageShardInfo& info : headers_.shards) {
         const double share = static_cast<double>(info.images) / total;
         const double mean = info.statistics.mean[c], deviation = info.statistics.deviation[c];
         all.mean[c] += share * mean;
         squares += share * (deviation * deviation + mean * mean);
+        within += share * deviation * deviation;
+        between += share * (mean - first.mean[c]) * (mean - first.mean[c]);
       }
-      all.deviation[c] = std::sqrt(std::max(0.0, squares - all.mean[c] * all.mean[c]));
+      double variance = squares - all.mean[c] * all.mean[c];
+      // Of a colour that hardly changes, this is the rounding of its terms. What follows is exact
+      // where shards agree: a colour that never changes has a deviation of 0.
+      if (variance < kRoundedShare * squares) {
+        const double shift = all.mean[c] - first.mean[c];
+        variance = within + (between > 0 ? std::max(0.0, between - shift * shift) : 0);
+      }
+      all.deviation[c] = std::sqrt(variance);
     }
     // Without the rounding of the sums above, where nothing need be summed.
-    return headers_.shards.size() == 1 ? headers_.shards.front().statistics : all;
+    return headers_.shards.size() == 1 ? first : all;
   }
 
   const ShardHeaders<ImageShardInfo>& headers() const { return headers_; }

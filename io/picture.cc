@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <memory>
 
 #include <fmt/format.h>
-#include <png.h>
 #include <turbojpeg.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/rounding.h"
+
+#include "png_decoder.h"
 
 namespace trireme {
 namespace {
@@ -34,7 +36,7 @@ void check_pixels(const std::string& name, PictureSize size) {
   }
 }
 
-Picture blank(PictureSize size, int channels = 3) {
+Picture blank(PictureSize size, int channels) {
   return {size, std::vector<std::uint8_t>(static_cast<std::size_t>(size.height * size.width) *
                                           static_cast<std::size_t>(channels))};
 }
@@ -63,59 +65,12 @@ PictureSize decoded_size(PictureSize size, std::optional<PictureSize> needed) {
   return smallest;
 }
 
-// The simplified interface of libpng, which reports errors by values.
-class PngImage {
- public:
-  explicit PngImage(const std::string& name) : name_(name) { image_.version = PNG_IMAGE_VERSION; }
-  ~PngImage() { png_image_free(&image_); }
-  PngImage(const PngImage&) = delete;
-  PngImage& operator=(const PngImage&) = delete;
-
-  Picture decode(std::span<const std::uint8_t> bytes) {
-    if (png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()) == 0) refuse();
-    const PictureSize size{image_.height, image_.width};
-    check_pixels(name_, size);
-    image_.format = PNG_FORMAT_RGB;
-    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // where 16-bit samples do not say what they are
-    Picture picture = blank(size);
-    const png_color white{255, 255, 255};
-    if (png_image_finish_read(&image_, &white, picture.pixels.data(), 0, nullptr) == 0) refuse();
-    return picture;
-  }
-
- private:
-  [[noreturn]] void refuse() const {
-    refuse_picture(name_, fmt::format("damaged: {}", image_.message));
-  }
-
-  const std::string& name_;
-  png_image image_{};
-};
-
-}  // namespace
-
-bool has_picture_name(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return false;
-  std::string ending(name.substr(dot));
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
-
-struct PictureDecoder::Jpeg {
-  std::unique_ptr<void, decltype(&tjDestroy)> handle{tjInitDecompress(), tjDestroy};
-};
-
-PictureDecoder::PictureDecoder() : jpeg_(std::make_unique<Jpeg>()) {
-  if (!jpeg_->handle) throw OutOfMemoryError("out of memory for a JPEG decoder");
-}
-
-PictureDecoder::~PictureDecoder() = default;
-
-Picture PictureDecoder::decode_jpeg(const std::string& name, std::span<const std::uint8_t> bytes,
-                                    std::optional<PictureSize> needed) {
-  const tjhandle handle = jpeg_->handle.get();
+Picture decode_jpeg(const std::string& name, std::span<const std::uint8_t> bytes,
+                    std::optional<PictureSize> needed) {
+  // One for each picture: a decoder keeps tables and faults of what it has read.
+  const std::unique_ptr<void, decltype(&tjDestroy)> decoder(tjInitDecompress(), tjDestroy);
+  if (!decoder) throw OutOfMemoryError("out of memory for a JPEG decoder");
+  const tjhandle handle = decoder.get();
   const auto refuse = [&] {
     refuse_picture(name, fmt::format("damaged: {}", tjGetErrorStr2(handle)));
   };
@@ -139,10 +94,46 @@ Picture PictureDecoder::decode_jpeg(const std::string& name, std::span<const std
   return picture;
 }
 
-Picture PictureDecoder::decode(const std::string& name, std::span<const std::uint8_t> bytes,
-                               std::optional<PictureSize> needed) {
+// White shows through what is transparent. Values are blended as they are, as other programs do,
+// not in linear light.
+void blend_with_white(Picture& picture) {
+  std::vector<std::uint8_t>& pixels = picture.pixels;
+  for (std::size_t from = 0, to = 0; from < pixels.size(); from += 4, to += 3) {
+    const unsigned alpha = pixels[from + 3];
+    for (std::size_t c = 0; c < 3; ++c) {
+      const unsigned sum = pixels[from + c] * alpha + 255 * (255 - alpha);
+      pixels[to + c] = static_cast<std::uint8_t>((sum + 127) / 255);
+    }
+  }
+  pixels.resize(pixels.size() / 4 * 3);
+}
+
+Picture decode_png(const std::string& name, std::span<const std::uint8_t> bytes) {
+  PngDecoder decoder(bytes);
+  const auto refuse = [&] { refuse_picture(name, fmt::format("damaged: {}", decoder.problem())); };
+  if (!decoder.read_header()) refuse();
+  check_pixels(name, decoder.size());
+  Picture picture = blank(decoder.size(), decoder.channels());
+  if (!decoder.read_pixels(picture.pixels)) refuse();
+  if (decoder.channels() == 4) blend_with_white(picture);
+  return picture;
+}
+
+}  // namespace
+
+bool has_picture_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  std::string ending(name.substr(dot));
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+Picture decode_picture(const std::string& name, std::span<const std::uint8_t> bytes,
+                       std::optional<PictureSize> needed) {
   if (begins_with(bytes, kJpegMagic)) return decode_jpeg(name, bytes, needed);
-  if (begins_with(bytes, kPngMagic)) return PngImage(name).decode(bytes);
+  if (begins_with(bytes, kPngMagic)) return decode_png(name, bytes);
   refuse_picture(name, bytes.empty() ? "an empty file" : "neither JPEG nor PNG");
 }
 

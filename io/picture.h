@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,27 +24,13 @@ inline constexpr std::uint64_t kMostPictureBytes = std::uint64_t{256} << 20;  //
 // Whether a file's name ends with .jpg, .jpeg or .png, in letters of either case.
 bool has_picture_name(std::string_view name);
 
-// Only one thread at a time may use a decoder.
-class PictureDecoder {
- public:
-  PictureDecoder();
-  ~PictureDecoder();
-  PictureDecoder(const PictureDecoder&) = delete;
-  PictureDecoder& operator=(const PictureDecoder&) = delete;
-
-  // `name` names the file in errors. Grey and CMYK become RGB, 16 bits become 8, and transparent
-  // parts become white. With `needed`, a JPEG that is more than twice as high and as wide may come
-  // out 2, 4 or 8 times smaller, but not below twice that size. Throws DataError if the bytes are
-  // neither JPEG nor PNG, if they are damaged or end too early, or if the picture is too large.
-  Picture decode(const std::string& name, std::span<const std::uint8_t> bytes,
-                 std::optional<PictureSize> needed = {});
-
- private:
-  Picture decode_jpeg(const std::string& name, std::span<const std::uint8_t> bytes,
-                      std::optional<PictureSize> needed);
-
-  struct Jpeg;
-  std::unique_ptr<Jpeg> jpeg_;
-};
+// `name` names the file in errors. Grey and CMYK become RGB, 16 bits become 8, and white shows
+// through transparent parts; samples count as sRGB, whatever the file says of its gamma or profile.
+// With `needed`, a JPEG that is more than twice as high and as wide may come out 2, 4 or 8 times
+// smaller, but not below twice that size. The result depends on these bytes alone. Throws DataError
+// if the bytes are neither JPEG nor PNG, if they are damaged or end too early, or if the picture is
+// too large. Thread-safe.
+Picture decode_picture(const std::string& name, std::span<const std::uint8_t> bytes,
+                       std::optional<PictureSize> needed = {});
 
 }  // namespace trireme

@@ -21,7 +21,7 @@ class PictureFiles::Impl {
     PictureFile file;
     while (next_file(file)) {
       try {
-        picture = {file.name, fitted(decode_file(decoder_, file, size_), size_)};
+        picture = {file.name, fitted(decode_file(file, size_), size_)};
         return true;
       } catch (const DataError& error) {
         if (!skips_bad_) refuse_bad_picture(error.what());
@@ -64,7 +64,6 @@ class PictureFiles::Impl {
   bool skips_bad_;
   std::size_t next_input_ = 0;
   std::optional<PictureSource> source_;  // of the input that is being read
-  PictureDecoder decoder_;
   std::vector<std::string> skipped_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -17,7 +19,11 @@ namespace {
 using Names = std::vector<std::string>;
 using Split = FolderMeaning::Split;
 
-constexpr std::array<std::string_view, 4> kHeldOut = {"test", "val", "validation", "valid"};
+// In small letters.
+constexpr std::array<std::string_view, 2> kToTrainOn = {"train", "training"};
+constexpr std::array<std::string_view, 10> kHeldOut = {
+    "test",       "testing", "val",        "valid", "validate",
+    "validation", "eval",    "evaluation", "dev",   "develop"};
 constexpr std::size_t kLongestClass = 255;  // bytes, as of a file's name
 
 Names names_on(const std::string& path) {
@@ -31,18 +37,48 @@ Names names_on(const std::string& path) {
   return names;
 }
 
-Split split_called(const std::string& name) {
-  if (name == "train") return Split::kTrain;
-  return std::find(kHeldOut.begin(), kHeldOut.end(), name) != kHeldOut.end() ? Split::kTest
-                                                                             : Split::kNone;
+Split split_called(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  const auto among = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (among(kToTrainOn)) return Split::kTrain;
+  return among(kHeldOut) ? Split::kTest : Split::kNone;
 }
 
-// The place of the split among the names; their count if there is none.
-std::size_t split_among(const Names& names) {
-  for (std::size_t i = 0; i + 1 < names.size(); ++i) {
+// The number of names that all paths begin with.
+std::size_t common_names(const std::vector<Names>& all) {
+  std::size_t common = all.front().size();
+  for (const Names& names : all) {
+    const auto [mine, other] =
+        std::mismatch(names.begin(), names.end(), all.front().begin(), all.front().end());
+    common = std::min(common, static_cast<std::size_t>(mine - names.begin()));
+  }
+  return common;
+}
+
+// The place of the first split among the names from `first` on; their count if there is none. The
+// last name is that of a class.
+std::size_t split_among(const Names& names, std::size_t first) {
+  for (std::size_t i = first; i + 1 < names.size(); ++i) {
     if (split_called(names[i]) != Split::kNone) return i;
   }
   return names.size();
+}
+
+// From which name on splits are looked for: where the paths part, since a whole set may lie below
+// "dev" or "test"; else the last split that all are below. Nothing if there is no split.
+std::optional<std::size_t> first_split(const std::vector<Names>& all) {
+  const auto any_from = [&](std::size_t first) {
+    return std::any_of(all.begin(), all.end(), [&](const Names& names) {
+      return split_among(names, first) < names.size();
+    });
+  };
+  for (std::size_t first = common_names(all) + 1; first-- > 0;) {
+    if (any_from(first)) return first;
+  }
+  return {};
 }
 
 void check_class_name(const std::string& name) {
@@ -65,11 +101,11 @@ std::string shown_folder(const std::string& folder) {
 }
 
 std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
-                                    const std::vector<Names>& all) {
+                                    const std::vector<Names>& all, std::size_t first) {
   std::vector<FolderMeaning> meanings;
   std::set<std::string> train, held_out;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t at = split_among(all[i]);
+    const std::size_t at = split_among(all[i], first);
     if (at == all[i].size()) {
       throw DataError(
           fmt::format("there are pictures in {}, but others are below train or test; expected "
@@ -93,12 +129,7 @@ std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
 
 std::vector<FolderMeaning> by_first_name(std::span<const std::string> folders,
                                          const std::vector<Names>& all) {
-  std::size_t common = all.front().size();
-  for (const Names& names : all) {
-    const auto [mine, other] =
-        std::mismatch(names.begin(), names.end(), all.front().begin(), all.front().end());
-    common = std::min(common, static_cast<std::size_t>(mine - names.begin()));
-  }
+  std::size_t common = common_names(all);
   if (all.size() == 1 && common > 0) --common;  // the only class
   std::vector<FolderMeaning> meanings;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -125,6 +156,12 @@ void check_classes(const std::vector<FolderMeaning>& meanings) {
                                   meaning.class_name));
     }
   }
+  if (known.size() == 1) {
+    throw DataError(
+        fmt::format("all pictures to train on are of one class, {}, so that there is nothing to "
+                    "learn; expected a folder for each of several classes, as in CLASS/PICTURE",
+                    *known.begin()));
+  }
 }
 
 }  // namespace
@@ -133,10 +170,9 @@ std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> fold
   if (folders.empty()) return {};
   std::vector<Names> all;
   for (const std::string& folder : folders) all.push_back(names_on(folder));
-  const bool splits = std::any_of(
-      all.begin(), all.end(), [](const Names& names) { return split_among(names) < names.size(); });
+  const std::optional<std::size_t> split = first_split(all);
   std::vector<FolderMeaning> meanings =
-      splits ? by_split(folders, all) : by_first_name(folders, all);
+      split ? by_split(folders, all, *split) : by_first_name(folders, all);
   check_classes(meanings);
   return meanings;
 }

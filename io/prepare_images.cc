@@ -51,12 +51,11 @@ class SizeError : public DataError {
   using DataError::DataError;
 };
 
-std::vector<std::uint8_t> read_picture(PictureDecoder& decoder, const PictureFile& file,
-                                       const CommonSize& common) {
+std::vector<std::uint8_t> read_picture(const PictureFile& file, const CommonSize& common) {
   if (common.first.empty()) {
-    return fitted(decode_file(decoder, file, common.size), common.size);
+    return fitted(decode_file(file, common.size), common.size);
   }
-  Picture picture = decode_file(decoder, file, {});
+  Picture picture = decode_file(file, {});
   if (picture.size != common.size) {
     throw SizeError(
         fmt::format("{}: {} x {} pixels, but {} has {} x {}; --size makes all pictures alike",
@@ -67,12 +66,11 @@ std::vector<std::uint8_t> read_picture(PictureDecoder& decoder, const PictureFil
 }
 
 ReadBatch read_batch(const PictureBatch& files, const CommonSize& common) {
-  PictureDecoder decoder;
   ReadBatch batch;
   for (const PictureFile& file : files) {
     ReadPicture picture{file.folder, {}, {}};
     try {
-      picture.pixels = read_picture(decoder, file, common);
+      picture.pixels = read_picture(file, common);
     } catch (const SizeError&) {
       throw;
     } catch (const DataError& error) {
@@ -144,11 +142,10 @@ class ImagePreparation {
       common_ = {*options_.size, ""};
       return;
     }
-    PictureDecoder decoder;
     PictureFile file;
     while (read.empty() && source_.next(file)) {
       try {
-        common_ = {decode_file(decoder, file, {}).size, file.name};
+        common_ = {decode_file(file, {}).size, file.name};
         read.push_back(std::move(file));
       } catch (const DataError& error) {
         add_bad(error.what());

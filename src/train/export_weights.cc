@@ -75,6 +75,14 @@ void convert(std::span<const float> from, std::vector<T>& to, const std::string&
 using WriteBytes = std::function<void(std::size_t tensor, std::int64_t first, const void* from,
                                       std::int64_t bytes)>;
 
+// The normalisation with the deviations that pixels are divided by: a deviation of 0 counts as 1.
+std::string applied_normalisation(const std::string& text) {
+  auto statistics = read_normalisation(text);
+  if (!statistics) return text;
+  for (double& deviation : statistics->deviation) deviation = deviation > 0 ? deviation : 1;
+  return normalisation_text(*statistics);
+}
+
 // What a checkpoint says of the model's data, for who uses the model elsewhere: the names of the
 // classes, what pixels are normalised by, the size of the pictures.
 void add_metadata(const Checkpoint& checkpoint, const models::Model& model,
@@ -86,7 +94,10 @@ void add_metadata(const Checkpoint& checkpoint, const models::Model& model,
   const auto& extra = checkpoint.info().extra;
   for (const char* name : {kClassesAttribute, kNormalisationAttribute, kPictureSizeAttribute}) {
     const auto found = extra.find(name);
-    if (found != extra.end()) graph.metadata.emplace_back(found->first, found->second);
+    if (found == extra.end()) continue;
+    graph.metadata.emplace_back(name, name == std::string_view(kNormalisationAttribute)
+                                          ? applied_normalisation(found->second)
+                                          : found->second);
   }
 }
 

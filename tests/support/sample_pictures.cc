@@ -39,6 +39,26 @@ std::string big_endian(std::uint64_t value) {
   return bytes;
 }
 
+const std::string kPngMagic = "\x89PNG\r\n\x1a\n";
+
+std::string text_of(const Bytes& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string png_chunk(const std::string& kind, const std::string& bytes) {
+  const std::string body = kind + bytes;
+  const auto sum =
+      ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
+  return big_endian(bytes.size()) + body + big_endian(sum);
+}
+
+std::string png_header(PictureSize size, int bits, int colour) {
+  return png_chunk("IHDR", big_endian(static_cast<std::uint64_t>(size.width)) +
+                               big_endian(static_cast<std::uint64_t>(size.height)) +
+                               static_cast<char>(bits) + static_cast<char>(colour) +
+                               std::string(3, '\0'));
+}
+
 // A header, and the file's bytes filled up to whole blocks.
 std::string tar_entry(const std::string& name, char type, const std::string& bytes) {
   std::string header(512, '\0');
@@ -120,17 +140,23 @@ std::string make_png(PictureSize size, unsigned seed, PngKind kind) {
   return written(image, pixels.data());
 }
 
+std::string make_png(PictureSize size, const PngSamples& samples) {
+  std::string rows;
+  for (std::int64_t y = 0; y < size.height; ++y) rows += '\0' + text_of(samples.row);
+  std::string packed(::compressBound(rows.size()), '\0');
+  uLongf bytes = packed.size();
+  ::compress(reinterpret_cast<Bytef*>(packed.data()), &bytes,
+             reinterpret_cast<const Bytef*>(rows.data()), rows.size());
+  packed.resize(bytes);
+  std::string file = kPngMagic + png_header(size, samples.bits, samples.colour);
+  if (samples.gamma > 0) file += png_chunk("gAMA", big_endian(samples.gamma));
+  if (!samples.palette.empty()) file += png_chunk("PLTE", text_of(samples.palette));
+  if (!samples.transparent.empty()) file += png_chunk("tRNS", text_of(samples.transparent));
+  return file + png_chunk("IDAT", packed) + png_chunk("IEND", "");
+}
+
 std::string make_png_that_claims(PictureSize size) {
-  const std::string header = "IHDR" + big_endian(static_cast<std::uint64_t>(size.width)) +
-                             big_endian(static_cast<std::uint64_t>(size.height)) +
-                             std::string("\x08\x02\0\0\0", 5);
-  const auto sum =
-      ::crc32(0, reinterpret_cast<const Bytef*>(header.data()), static_cast<uInt>(header.size()));
-  const std::string data("IDAT\x78\x9c", 6);
-  const auto data_sum =
-      ::crc32(0, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size()));
-  return "\x89PNG\r\n\x1a\n" + big_endian(13) + header + big_endian(sum) + big_endian(2) + data +
-         big_endian(data_sum);
+  return kPngMagic + png_header(size, 8, 2) + png_chunk("IDAT", "\x78\x9c");
 }
 
 std::string make_tar(const Files& files) {

@@ -22,6 +22,15 @@ enum class PngKind { kRgb, kGrey, kRgba, kRgb16, kPalette };
 std::string make_png(PictureSize size, unsigned seed, PngKind kind = PngKind::kRgb);
 // Eight bits of red, green and blue.
 std::string make_png(PictureSize size, const Bytes& pixels);
+// What stands in a PNG; `colour` is its type there: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6
+// RGB and alpha.
+struct PngSamples {
+  int colour = 2, bits = 8;
+  Bytes row;                             // all rows are the same
+  Bytes palette = {}, transparent = {};  // of PLTE and tRNS; empty: none
+  std::uint32_t gamma = 0;               // of gAMA, x 100,000; 0: none
+};
+std::string make_png(PictureSize size, const PngSamples& samples);
 // One whose header claims this size, of which there is nothing.
 std::string make_png_that_claims(PictureSize size);
 

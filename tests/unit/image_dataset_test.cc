@@ -171,6 +171,38 @@ TEST_F(Images, ValuesAreNormalisedByTheShard) {
   }
 }
 
+TEST_F(Images, AColourThatNeverChangesHasNoDeviation) {
+  const auto write = [this](const std::string& name, std::int64_t count, std::uint8_t blue) {
+    const std::string path = (folder_.path() / name).string();
+    ImageShardWriter(path, {.size = kSize,
+                            .images = count,
+                            .classes = {"a", "b"},
+                            .source = "test",
+                            .split = "train",
+                            .fetch =
+                                [&](std::int64_t i, std::span<std::uint8_t> pixels) {
+                                  for (std::size_t at = 0; at < pixels.size(); ++at) {
+                                    pixels[at] = at % 3 == 2   ? blue
+                                                 : at % 3 == 1 ? 200
+                                                               : static_cast<std::uint8_t>(at);
+                                  }
+                                  return static_cast<std::int32_t>(i % 2);
+                                },
+                            .statistics = {},
+                            .threads = 1})
+        .commit();
+    return path;
+  };
+  const auto same = open({{write("a.h5", 5, 77)}, {write("b.h5", 6, 77)}, {write("c.h5", 7, 77)}});
+  EXPECT_GT(same->statistics().deviation[0], 0.1);
+  EXPECT_EQ(same->statistics().deviation[1], 0);
+  EXPECT_EQ(same->statistics().deviation[2], 0);
+  // Shards that differ in a constant.
+  const auto other = open({{write("d.h5", 5, 77)}, {write("e.h5", 5, 78)}});
+  EXPECT_EQ(other->statistics().deviation[1], 0);
+  EXPECT_NEAR(other->statistics().deviation[2], 0.5 / 255, 1e-12);
+}
+
 // What a crop of `picture` that begins at (top, left) is; outside of the picture all is black.
 std::vector<int> cut(PictureSize picture, PictureSize size, std::int64_t top, std::int64_t left,
                      bool flipped) {

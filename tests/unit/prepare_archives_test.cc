@@ -75,10 +75,10 @@ std::string pax_header(const std::string& record) {
 
 TEST_F(PrepareImages, PaxHeadersNameMembers) {
   const std::string picture = make_png(kSize, 1);
-  const std::string cut = make_tar({{"short.png", picture}});
+  const std::string cut = make_tar({{"short.png", picture}, {"pets/b/1.png", picture}});
   std::string header = pax_header("24 path=pets/\xc3\xa4\xc3\xb6/1.png\n");
   EXPECT_EQ(classes_in(prepare_images(options({write("a.tar", header + cut)})).train),
-            std::vector<std::string>{"\xc3\xa4\xc3\xb6"});
+            (std::vector<std::string>{"\xc3\xa4\xc3\xb6", "b"}));
   header[512] = '9';  // a record of another length
   EXPECT_SAYS(data_fault({write("b.tar", header + cut)}), "b.tar: damaged: a pax header");
   // Memory for names shall not grow as fast as an archive unfolds.

@@ -104,9 +104,8 @@ TEST_F(PrepareImages, LinksToFoldersAreFollowed) {
 }
 
 TEST_F(PrepareImages, EveryKindOfPictureBecomesRgb) {
-  PictureDecoder decoder;
   const auto decode = [&](const std::string& file) {
-    const Picture picture = decoder.decode("a picture", bytes_of(file));
+    const Picture picture = decode_picture("a picture", bytes_of(file));
     EXPECT_EQ(picture.size, kSize);
     return picture.pixels;
   };
@@ -132,27 +131,73 @@ TEST_F(PrepareImages, EveryKindOfPictureBecomesRgb) {
   for (std::size_t i = 0; i < inks.size() / 4; ++i) {
     for (std::size_t c = 0; c < 3; ++c) {
       EXPECT_NEAR(from_inks[3 * i + c], inks[4 * i + c] * inks[4 * i + 3] / 255, 12);
-      if (alpha[4 * i + 3] < 250) {  // white shines through
-        EXPECT_GE(blended[3 * i + c] + 1, alpha[4 * i + c]);
-      }
+      const double share = alpha[4 * i + 3] / 255.0;  // of the picture; the rest is white
+      EXPECT_NEAR(blended[3 * i + c], share * alpha[4 * i + c] + (1 - share) * 255, 0.501);
     }
   }
   EXPECT_EQ(decode(make_png(kSize, 1, PngKind::kPalette)).front(), 200);
-  const Bytes wide = decode(make_png(kSize, 1, PngKind::kRgb16)), narrow = sample_pixels(kSize, 1);
-  for (std::size_t i = 0; i < wide.size(); ++i) {  // libpng writes 16 bits as linear light
-    const double linear = narrow[i] / 255.0;
-    const double srgb =
-        linear <= 0.0031308 ? 12.92 * linear : 1.055 * std::pow(linear, 1 / 2.4) - 0.055;
-    EXPECT_NEAR(wide[i], 255 * srgb, 4);  // by a power that is near
+  // Whatever the file says of its gamma, which is 1 here.
+  EXPECT_EQ(decode(make_png(kSize, 1, PngKind::kRgb16)), sample_pixels(kSize, 1));
+}
+
+// Values of Pillow, which pastes the picture on white.
+TEST_F(PrepareImages, TransparentPngsAreBlendedAsTheyAre) {
+  using testing::PngSamples;
+  const auto pixel = [](const PngSamples& samples) {
+    return decode_picture("a picture", bytes_of(make_png({1, 1}, samples))).pixels;
+  };
+  EXPECT_EQ(pixel({.colour = 6, .row = {0, 0, 0, 128}}), (Bytes{127, 127, 127}));
+  EXPECT_EQ(pixel({.colour = 6, .row = {10, 100, 250, 0}}), (Bytes{255, 255, 255}));
+  EXPECT_EQ(pixel({.colour = 6, .row = {10, 100, 250, 255}}), (Bytes{10, 100, 250}));
+  EXPECT_EQ(pixel({.colour = 6, .row = {10, 100, 250, 64}}), (Bytes{194, 216, 254}));
+  EXPECT_EQ(pixel({.colour = 4, .row = {50, 128}}), (Bytes{152, 152, 152}));  // grey
+  EXPECT_EQ(pixel({.colour = 4, .bits = 16, .row = {50, 50, 128, 128}}), (Bytes{152, 152, 152}));
+  EXPECT_EQ(pixel({.colour = 6, .bits = 16, .row = {10, 10, 100, 100, 250, 250, 64, 64}}),
+            (Bytes{194, 216, 254}));
+  EXPECT_EQ(pixel({.colour = 6, .row = {0, 0, 0, 128}, .gamma = 100000}), (Bytes{127, 127, 127}));
+  EXPECT_EQ(pixel({.colour = 2, .row = {10, 100, 250}, .gamma = 100000}), (Bytes{10, 100, 250}));
+  // A palette whose second colour is half transparent.
+  const Bytes palette{9, 9, 9, 10, 100, 250};
+  EXPECT_EQ(pixel({.colour = 3, .row = {1}, .palette = palette, .transparent = {255, 64}}),
+            (Bytes{194, 216, 254}));
+  EXPECT_EQ(pixel({.colour = 3, .row = {0}, .palette = palette, .transparent = {255, 64}}),
+            (Bytes{9, 9, 9}));
+  // One colour that is transparent.
+  EXPECT_EQ(pixel({.colour = 0, .row = {7}, .transparent = {0, 7}}), (Bytes{255, 255, 255}));
+  EXPECT_EQ(pixel({.colour = 0, .row = {8}, .transparent = {0, 7}}), (Bytes{8, 8, 8}));
+}
+
+TEST_F(PrepareImages, ABadPictureLeavesTheOthersAsTheyAre) {
+  const std::string jpeg = make_jpeg({64, 64}, 1), png = make_png({64, 64}, 1);
+  const Bytes alone = decode_picture("alone", bytes_of(jpeg)).pixels;
+  for (const std::string& whole : {jpeg, png}) {
+    for (std::size_t size = 0; size < whole.size(); size += 97) {
+      EXPECT_THROW(decode_picture("cut", bytes_of(whole.substr(0, size))), DataError) << size;
+      EXPECT_EQ(decode_picture("good", bytes_of(jpeg)).pixels, alone) << size;
+      EXPECT_EQ(decode_picture("good", bytes_of(png)).pixels, sample_pixels({64, 64}, 1)) << size;
+    }
   }
+  // Tables of another picture are not its own.
+  std::string bare = jpeg;
+  const std::size_t tables = bare.find("\xff\xdb");  // of quantisation
+  ASSERT_NE(tables, std::string::npos);
+  bare[tables + 1] = '\xfe';  // now a comment
+  EXPECT_THROW(decode_picture("bare", bytes_of(bare)), DataError);
+  write("pets/a/1.jpg", jpeg.substr(0, jpeg.size() / 2));
+  for (int i = 2; i < 9; ++i) write(fmt::format("pets/a/{}.jpg", i), jpeg);
+  write("pets/b/1.jpg", jpeg);
+  PrepareImagesOptions skipping = options({in("pets")});
+  skipping.skip_bad = true;
+  const PrepareImagesResult result = prepare_images(skipping);
+  EXPECT_EQ(result.bad.size(), 1u);
+  EXPECT_EQ(result.train.images, 8);
 }
 
 TEST_F(PrepareImages, ALargeJpegIsDecodedSmaller) {
-  PictureDecoder decoder;
   const Bytes file = bytes_of(make_jpeg({160, 240}, 1));
-  EXPECT_EQ(decoder.decode("x", file, PictureSize{10, 10}).size, (PictureSize{20, 30}));
-  EXPECT_EQ(decoder.decode("x", file, PictureSize{11, 11}).size, (PictureSize{40, 60}));
-  EXPECT_EQ(decoder.decode("x", file, PictureSize{80, 80}).size, (PictureSize{160, 240}));
+  EXPECT_EQ(decode_picture("x", file, PictureSize{10, 10}).size, (PictureSize{20, 30}));
+  EXPECT_EQ(decode_picture("x", file, PictureSize{11, 11}).size, (PictureSize{40, 60}));
+  EXPECT_EQ(decode_picture("x", file, PictureSize{80, 80}).size, (PictureSize{160, 240}));
 }
 
 TEST_F(PrepareImages, BadPicturesAreRefusedOrListed) {
@@ -190,15 +235,17 @@ TEST_F(PrepareImages, BadPicturesAreRefusedOrListed) {
   fs::remove_all(in("pets"));
   for (const Bad& bad : all) write("pets/a/" + bad.name, bad.bytes);
   write("pets/a/9.jpg", jpeg);
+  write("pets/b/9.jpg", jpeg);
   PrepareImagesOptions skipping = options({in("pets")});
   skipping.skip_bad = true;
   const PrepareImagesResult result = prepare_images(skipping);
-  EXPECT_EQ(result.train.images, 1);
+  EXPECT_EQ(result.train.images, 2);
   ASSERT_EQ(result.bad.size(), all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_SAYS(result.bad[i], "pets/a/" + all[i].name + ": " + all[i].words);
   }
   fs::remove(in("pets/a/9.jpg"));
+  fs::remove(in("pets/b/9.jpg"));
   // bad input: `prepare --images --skip-bad true`: no good picture | none of the 8 pictures in ...
   // is good; the first: ... | 3
   EXPECT_SAYS(fault<DataError>(skipping), "none of the 8 pictures in ");
@@ -243,7 +290,7 @@ TEST_F(PrepareImages, AHugeFileInAnArchiveIsNotRead) {
 TEST_F(PrepareImages, SizesAreAlikeOrMadeSo) {
   write("pets/cat/1.png", make_png({20, 20}, 1));
   write("pets/cat/2.jpg", make_jpeg({40, 100}, 2));
-  write("pets/cat/3.png", make_png({5, 7}, 3));
+  write("pets/dog/3.png", make_png({5, 7}, 3));
   // bad input: `prepare --images`: pictures of several sizes without --size | ...: 40 x 100 pixels,
   // but ... has 20 x 20; --size makes all pictures alike | 3
   EXPECT_SAYS(data_fault({in("pets")}),
@@ -340,7 +387,9 @@ TEST_F(PrepareImages, SplitsThatCannotBeAreRefused) {
   EXPECT_SAYS(fault<DataError>(drawn), "but a folder is held out already");
   drawn.inputs = {in("pets/test")};
   EXPECT_SAYS(fault<DataError>(drawn), "there is test, but no folder train beside it");
-  drawn.inputs = {in("pets/test/cat")};
+  write("few/cat/1.png", make_png(kSize, 1));
+  write("few/dog/1.png", make_png(kSize, 2));
+  drawn.inputs = {in("few")};
   EXPECT_SAYS(fault<DataError>(drawn), "no class has two pictures");
   drawn.validation = parse_validation_split("hash:0.5");
   // bad input: `prepare --images`: a validation split that is for text, and the other way round |
@@ -375,10 +424,17 @@ std::string meanings(const std::vector<std::string>& folders) {
 TEST(PictureFolders, SayClassAndSplit) {
   EXPECT_EQ(meanings({"cifar10/test/cat", "cifar10/train/cat", "cifar10/train/dog"}),
             "ecat rcat rdog ");
-  EXPECT_EQ(meanings({"train/n01/images", "val/n01"}), "rn01 en01 ");
+  EXPECT_EQ(meanings({"train/n01/images", "train/n02", "val/n01"}), "rn01 rn02 en01 ");
   EXPECT_EQ(meanings({"pets/cat", "pets/dog/small", "pets/dog/big"}), "-cat -dog -dog ");
   EXPECT_EQ(meanings({"cat", "dog"}), "-cat -dog ");
-  EXPECT_EQ(meanings({"pets/cat"}), "-cat ");
+  EXPECT_EQ(meanings({"y/Train/a", "y/Train/b", "y/Test/a"}), "ra rb ea ");
+  for (const char* held_out : {"Testing", "VAL", "Valid", "eval", "Evaluation", "dev"}) {
+    EXPECT_EQ(meanings({"Training/a", "Training/b", fmt::format("{}/b", held_out)}), "ra rb eb ");
+  }
+  // A whole set below a folder of such a name.
+  EXPECT_EQ(meanings({"dev/train/a", "dev/train/b", "dev/val/a"}), "ra rb ea ");
+  EXPECT_EQ(meanings({"test/train/a", "test/train/b"}), "ra rb ");
+  EXPECT_EQ(meanings({"train/a/test", "train/b/test"}), "ra rb ");
   EXPECT_EQ(meanings({"pets/test", "pets/control"}), "-test -control ");  // classes
 }
 
@@ -389,6 +445,7 @@ TEST(PictureFolders, ThatSayNothingAreRefused) {
   // bad input: `prepare --images`: pictures outside of the folders of classes | there are pictures
   // in the folder pets, which is no folder of a class; expected CLASS/PICTURE, or ... | 3
   EXPECT_SAYS(said({"pets", "pets/cat"}), "there are pictures in the folder pets, which is no");
+  EXPECT_SAYS(said({"", "cat", "dog"}), "there are pictures in the input itself, which is no");
   EXPECT_SAYS(said({""}), "there are pictures in the input itself, which is no folder of a class");
   // bad input: `prepare --images`: some pictures below train, and others that are not | there are
   // pictures in the folder pets/other, but others are below train or test; ... | 3
@@ -396,6 +453,12 @@ TEST(PictureFolders, ThatSayNothingAreRefused) {
   // bad input: `prepare --images`: both val and test beside train | there are both test and val,
   // but one of them becomes validation.h5: name the folders to use, as in PATH/train PATH/test | 3
   EXPECT_SAYS(said({"train/cat", "val/cat", "test/cat"}), "there are both test and val, but one");
+  // bad input: `prepare --images`: pictures of one class, or without folders of classes | all
+  // pictures to train on are of one class, cat, so that there is nothing to learn; expected a
+  // folder for each of several classes, as in CLASS/PICTURE | 3
+  EXPECT_SAYS(said({"pets/cat"}), "all pictures to train on are of one class, cat, so that there");
+  EXPECT_SAYS(said({"train/cat", "test/cat"}),
+              "all pictures to train on are of one class, cat, so");
   // bad input: `prepare --images`: a class of test that train lacks | the class dog is to be
   // tested, but train has no such folder | 3
   EXPECT_SAYS(said({"train/cat", "test/dog"}), "the class dog is to be tested, but train has no");
@@ -436,7 +499,7 @@ TEST_F(PrepareImages, ReportsProgress) {
 
 TEST_F(PrepareImages, AFullDiskLeavesNothing) {
   for (unsigned i = 0; i < 100; ++i) {
-    write(fmt::format("pets/cat/{}.png", i), make_png({64, 64}, i));
+    write(fmt::format("pets/{}/{}.png", i % 2, i), make_png({64, 64}, i));
   }
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
