@@ -160,11 +160,16 @@ sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([a-z0-9_]*\) .* \([0-9.]*\) sec.*$/
   awk 'NR <= 12 { printf "%8.1f s  %s\n", $1, $2 }'
 if [[ $skipped -gt 0 ]]; then
   printf '\nSkipped\n'
-  # A test says why in a line with this word; the log has each test's lines after its name.
-  awk '/^[0-9]+\/[0-9]+ Testing: / { name = $3; said = 0 }
-       !said && tolower($0) ~ /skipped/ && $0 !~ /^\[/ { printf "  %s: %s\n", name, $0; said = 1 }' \
-    "$build/Testing/Temporary/LastTest.log" |
-    grep -F -f <(sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([A-Za-z0-9_]*\) .*\*\*\*Skipped.*$/  \1:/p' "$log") || true
+  # A test says why in a line with this word; ctest's own log has each test's lines after its name.
+  awk 'FNR == NR { if (match($0, /Test +#[0-9]+: [A-Za-z0-9_]+ .*\*\*\*Skipped/)) {
+                     names[++count] = $0
+                     sub(/^.*#[0-9]+: /, "", names[count]); sub(/ .*/, "", names[count]) }
+                   next }
+       /^[0-9]+\/[0-9]+ Testing: / { name = $3 }
+       !(name in why) && tolower($0) ~ /skipped/ && $0 !~ /^\[/ { why[name] = $0 }
+       END { for (i = 1; i <= count; ++i)
+               printf "  %s: %s\n", names[i], names[i] in why ? why[names[i]] : "it does not say why" }' \
+    "$log" "$build/Testing/Temporary/LastTest.log"
 fi
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 [[ $failed -eq 0 ]]

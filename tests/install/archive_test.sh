@@ -35,6 +35,7 @@ if grep -rlF -e "$source_dir" -e "$build_dir" -e "$work" "$here"; then
 fi
 shopt -s nullglob  # a pattern that nothing matches is no file
 for file in "$here"/lib/*.so.* "$here"/libexec/trireme/*; do
+  [[ -f $file ]] || continue  # beside the programs is a folder
   if readelf -d "$file" | grep -q 'NEEDED.*\[libmpich.so'; then
     fail "${file##*/} asks for libmpich.so, which no other MPI is called"
   fi
@@ -117,6 +118,7 @@ if ! unshare --mount --pid --fork true 2> /dev/null; then
 fi
 # in_root COMMAND...: nothing of this system but its kernel.
 in_root() {
+  # shellcheck disable=SC2016  # for the inner shell
   unshare --mount --pid --fork bash -c '
     set -e
     mount -t proc proc "$0/proc"
@@ -130,9 +132,9 @@ in_root() {
 }
 for i in $(seq 400); do echo "the $i trees stand in row $((i % 7)), and the birds sing"; done > "$root/data/text"
 bin=/opt/$name/bin
-in_root $bin/trireme prepare /data/text --output /data --tokenizer byte --validation tail:2000 \
+in_root "$bin"/trireme prepare /data/text --output /data --tokenizer byte --validation tail:2000 \
   > "$work/prepare.log" 2>&1 || { cat "$work/prepare.log"; fail "prepare in an empty root"; }
-in_root $bin/mpiexec -n 2 $bin/trireme train --data.train /data/train.h5 --run.folder /data/run \
+in_root "$bin"/mpiexec -n 2 "$bin"/trireme train --data.train /data/train.h5 --run.folder /data/run \
   --run.steps 3 --model.layers 1 --model.width 32 --model.heads 2 --model.context 32 --batch.global 4 \
   --batch.micro 2 --grid.data 2 --threads 1 --log.every 1 > "$work/train.log" 2>&1 ||
   { cat "$work/train.log"; fail "train in an empty root"; }

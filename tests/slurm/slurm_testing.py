@@ -28,7 +28,7 @@ class NoCluster(unittest.SkipTest, SystemExit):
     def __init__(self, said):
         super().__init__(said)
         self.code = SKIPPED
-        print(said, end="", file=sys.stderr)
+        print("skipped:", said.strip(), file=sys.stderr)
 
 
 class _Result(unittest.TextTestResult):
@@ -47,6 +47,7 @@ def main():
     """unittest.main, but with the status of a skipped file where tests were skipped and none passed or failed."""
     result = unittest.main(testRunner=_Runner, exit=False).result
     if result.wasSuccessful() and result.skipped and not result.passed:
+        print("skipped:", result.skipped[0][1].strip())
         sys.exit(SKIPPED)
     sys.exit(not result.wasSuccessful())
 

@@ -180,7 +180,7 @@ if __name__ == "__main__":
     probe = subprocess.run([SCRIPT, "run", "--mode", "network", "--nodes", "1", "--leaves", "1", "--", "true"],
                            env=clean_environment(), capture_output=True, text=True, check=False)
     if probe.returncode == SKIPPED:
-        print(probe.stderr, end="", file=sys.stderr)
+        print("skipped:", probe.stderr.strip(), file=sys.stderr)
         sys.exit(SKIPPED)
     Stragglers.program = Path(sys.argv.pop(1)).resolve()
     main()

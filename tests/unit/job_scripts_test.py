@@ -250,9 +250,10 @@ if [[ $* == *--print-labels* ]]; then printf '  unit\\n  mpi\\n'; exit; fi
 mkdir -p build/release/Testing/Temporary
 printf '1/2 Testing: sees_test\\nskipped: no GPU here\\n2/2 Testing: other_test\\nskipped is a word\\n' \
   > build/release/Testing/Temporary/LastTest.log
-echo '1/2 Test #1: sees_test ........***Skipped   0.1 sec'
-echo '2/2 Test #2: other_test .......   Passed    0.1 sec'
-echo '100% tests passed, 0 tests failed out of 2'
+echo '1/3 Test #1: sees_test ........***Skipped   0.1 sec'
+echo '2/3 Test #2: other_test .......   Passed    0.1 sec'
+echo '3/3 Test  #3: mute_test ........***Skipped   0.1 sec'
+echo '100% tests passed, 0 tests failed out of 3'
 """)
         (self.root / "build/release").mkdir(parents=True, exist_ok=True)
         return self.run_script("../tests/run.sh", *arguments, **environment)
@@ -266,8 +267,8 @@ echo '100% tests passed, 0 tests failed out of 2'
         has_ports = any(Path("/sys/class/infiniband").glob("*"))
         self.assertEqual("jobs/install_packages.sh jobs/packages_infiniband.txt" in called, not has_ports)
         self.assertIn("stubs/cmake --preset release -DTRIREME_FULL_TESTS=OFF -DTRIREME_STRICT=ON -DTRIREME_UNITY=16", called)
-        self.assertTrue(done.stdout.endswith("\nSkipped\n  sees_test: skipped: no GPU here\n1 passed, 0 failed, 1 skipped\n"),
-                        done.stdout)
+        self.assertTrue(done.stdout.endswith("\nSkipped\n  sees_test: skipped: no GPU here\n  mute_test: it does not say why\n"
+                                             "1 passed, 0 failed, 2 skipped\n"), done.stdout)
         done, called = self.run_tests("--without-pytorch", "unit")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual([line for line in called if "torch" in line or "infiniband" in line], [])
@@ -297,6 +298,32 @@ echo '100% tests passed, 0 tests failed out of 2'
         self.assertEqual(set(commands), {"jobs/quickstart.sh", "tests/run.sh"})
         for word in ("apt-get", "install", "pip", "cmake", "ninja", "venv.sh"):
             self.assertNotRegex(text, rf"(?m)^[^#\n]*\b{re.escape(word)}\b")
+
+    def test_a_pattern_that_nothing_matches_is_no_file(self):
+        """A loop over files either asks for each whether it is there, or its shell drops such patterns."""
+        scripts = [path for folder in ("jobs", "modules", "perf", "tests") for path in self.repository.glob(f"{folder}/**/*")
+                   if path.suffix in (".sh", ".sbatch")]
+        self.assertGreater(len(scripts), 20)
+        for script in [*scripts, self.repository / ".ci/run"]:
+            text = script.read_text(encoding="utf-8")
+            for loop in re.finditer(r"^ *for (\w+) in ((?:[^;\n]|\\\n)*/[^;\n]*\*[^;\n]*); do\n(.*)\n", text, re.MULTILINE):
+                name, pattern, body = loop.groups()
+                if "$(" in pattern or pattern.startswith("/proc/"):
+                    continue
+                asked = re.search(rf'(-[ef]|-d|there) "?\$\{{?{name}\b', body)
+                self.assertTrue(asked or "shopt -s nullglob" in text[:loop.start()], f"{script}: {loop.group(0)}")
+
+    def test_the_first_command_says_its_options_and_passes_on_how_to_compile(self):
+        done, called = self.run_script("quickstart.sh", "--help")
+        self.assertEqual((done.returncode, called), (0, []))
+        for option in ("--short", "--strict", "--unity"):
+            self.assertIn(option, done.stdout)
+        for given, wanted in ((), "-DTRIREME_STRICT=OFF"), (("--strict", "--unity"), "-DTRIREME_STRICT=ON -DTRIREME_UNITY=16"):
+            built = self.root / "calls.build"
+            built.unlink(missing_ok=True)
+            done, _ = self.quickstart(*given)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(built.read_text(encoding="utf-8").splitlines()[0].endswith(wanted))
 
     def test_install_packages_refuses(self):
         # bad input: `install_packages.sh`: a list that cannot be read | cannot read the list of packages
