@@ -84,11 +84,13 @@ begin_pytorch() {
     mkdir -p build
     timeout --kill-after=10 900 tests/support/torch_venv.sh > build/torch_venv.log 2>&1 &
     venv=$!
+    trap 'kill "$venv" 2> /dev/null || true' EXIT  # it does not go on where the build fails
   fi
 }
 await_pytorch() {
   [[ -n $venv ]] || return 0
   wait "$venv" || echo "no PyTorch (status $?): $(tail -n 1 build/torch_venv.log)"
+  trap - EXIT
 }
 
 options=("-DTRIREME_FULL_TESTS=$full" "-DTRIREME_STRICT=$strict")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -279,6 +280,24 @@ echo '100% tests passed, 0 tests failed out of 3'
         done, _ = self.run_script("../tests/run.sh", "--without-pytorch")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("goes on without these packages", done.stdout)
+
+    def test_what_comes_beside_the_build_ends_with_a_build_that_fails(self):
+        self.run_tests()
+        ended = self.root / "ended"
+        self.stub("tests/support/torch_venv.sh", STANDS_IN + f"""trap 'touch {ended}; exit 1' TERM
+touch {self.root}/begun
+sleep 20 &
+wait
+""")
+        self.stub("stubs/cmake", STANDS_IN + f"until [[ -e {self.root}/begun ]]; do sleep 0.05; done; exit 1\n")
+        done, _ = self.run_script("../tests/run.sh", TORCH_PYTHON="")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertTrue(done.stdout.endswith("the build failed\n0 passed, 1 failed, 0 skipped\n"), done.stdout)
+        for _ in range(100):
+            if ended.exists():
+                return
+            time.sleep(0.05)
+        self.fail("the installation of PyTorch goes on")
 
     def test_the_second_command_refuses(self):
         # bad input: `tests/run.sh` with an option that it does not know | no option is called '...'; --help shows
