@@ -151,6 +151,7 @@ class Preparation {
     result.tokenizer = tokenizer_;
     result.tokenizer_seconds = tokenizer_seconds_;
     result.seconds = watch_.seconds();
+    result.json_lines = source_.json_lines();
     return result;
   }
 

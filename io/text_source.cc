@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
+#include "trireme/io/text_kind.h"
 
 namespace trireme {
 namespace {
@@ -34,6 +35,13 @@ TextSource::TextSource(const std::vector<std::string>& inputs, std::uint64_t lim
   for (const std::string& input : inputs) add(input);
   if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", inputs.front()));
   for (const InputFile& input : inputs_) all_regular_ = all_regular_ && input.regular;
+  // Before a tokenizer is trained on them.
+  for (const InputFile& input : inputs_) {
+    if (!input.regular || input.size == 0) continue;
+    std::string beginning(std::min<std::uint64_t>(input.size, kTellingBytes), '\0');
+    beginning.resize(InputStream(input.path, -1).read(beginning.data(), beginning.size()));
+    check_is_text(input.path, beginning);
+  }
   if (!all_regular_) return;
   for (const InputFile& input : inputs_) bytes_total_ += input.size;
   bytes_total_ = std::min(bytes_total_, left_);
@@ -59,6 +67,7 @@ bool TextSource::read_chunk(TextChunk& chunk) {
   chunk.bytes.resize(wanted);
   const std::size_t size = stream_->read(chunk.bytes.data(), wanted);
   chunk.bytes.resize(size);
+  if (chunk.starts) look_at_beginning(chunk.bytes);
   left_ -= size;
   if (size < wanted || left_ == 0) {
     chunk.ends = true;
@@ -66,6 +75,14 @@ bool TextSource::read_chunk(TextChunk& chunk) {
     ++next_input_;
   }
   return true;
+}
+
+void TextSource::look_at_beginning(std::string_view beginning) {
+  const std::string& path = inputs_[next_input_].path;
+  const std::string name = path == "-" ? "standard input" : path;
+  beginning = beginning.substr(0, kTellingBytes);
+  check_is_text(name, beginning);
+  if (json_lines_.empty() && is_json_lines(path, beginning)) json_lines_ = name;
 }
 
 bool TextSource::next(TextChunk& chunk) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "input_files.h"
@@ -24,13 +25,16 @@ class TextSource {
   static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
   // Inputs, limit and standard_input are those of PrepareOptions. Throws DataError naming the
-  // input.
+  // input. So does every call that comes to an input that is no text (check_is_text); of files,
+  // the constructor tells already.
   TextSource(const std::vector<std::string>& inputs, std::uint64_t limit, int standard_input);
 
   // Returns false after the end of the last input.
   bool next(TextChunk& chunk);
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
+  // The first input so far that is JSON Lines; empty: none.
+  const std::string& json_lines() const { return json_lines_; }
 
   // Returns about `bytes` of the text, to train a tokenizer on: whole lines of blocks that are
   // drawn from all of it except the last `tail` bytes, or the beginning of the text if an input is
@@ -40,6 +44,7 @@ class TextSource {
  private:
   void add(const std::string& path);
   bool read_chunk(TextChunk& chunk);
+  void look_at_beginning(std::string_view beginning);
   std::string read_range(std::uint64_t begin, std::uint64_t end) const;
   std::string beginning(std::uint64_t bytes);
 
@@ -51,7 +56,8 @@ class TextSource {
   std::uint64_t bytes_read_ = 0;
   std::size_t next_input_ = 0;
   std::optional<InputStream> stream_;  // the input that is being read
-  std::deque<TextChunk> replay_;       // read for a sample, not yet returned
+  std::string json_lines_;
+  std::deque<TextChunk> replay_;  // read for a sample, not yet returned
 };
 
 }  // namespace trireme

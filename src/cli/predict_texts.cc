@@ -11,6 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/io/text_kind.h"
 #include "trireme/tasks/masked_texts.h"
 #include "trireme/tasks/texts.h"
 #include "trireme/train/mask_filler.h"
@@ -106,6 +107,7 @@ class TextBatches {
       const bool at_end = in_->eof() || in_->fail();
       // Without the newline, which getline counts and does not keep.
       std::string text(line_buffer_.data(), at_end || length == 0 ? length : length - 1);
+      if (line_ == 1) check_is_text(name_ == "-" ? "standard input" : name_, text);
       if (text.ends_with('\r')) text.pop_back();
       if (at_end) in_ = nullptr;
       if (!text.empty()) {

@@ -11,6 +11,7 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/io/prepare_images.h"
 
@@ -204,6 +205,15 @@ std::string summary(const PrepareImagesResult& result) {
   return lines.text();
 }
 
+void say_what_is_odd(const PrepareResult& result) {
+  if (result.json_lines.empty()) return;
+  report_line(
+      fmt::format("{}: JSON Lines, taken as they are, with names, quotes and escapes: take "
+                  "the text out of it first, as jq does, unless the model is to write JSON",
+                  shown(result.json_lines)));
+}
+void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
+
 // The work of `prepare_kind`, with its progress and its summary.
 template <class PrepareKind, class Run>
 Work preparation(PrepareKind options, Run prepare_kind) {
@@ -213,6 +223,7 @@ Work preparation(PrepareKind options, Run prepare_kind) {
                 options.progress = [&](const PrepareProgress& progress) { line.show(progress); };
                 const auto result = prepare_kind(options);
                 line.clear();
+                say_what_is_odd(result);
                 print_line(summary(result));
                 return ExitStatus::kDone;
               },

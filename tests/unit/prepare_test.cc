@@ -100,6 +100,45 @@ TEST_F(Prepare, AFileIsADocument) {
   }
 }
 
+TEST_F(Prepare, WhatIsNoTextIsRefused) {
+  using namespace std::string_literals;
+  const std::vector<std::pair<std::string, std::string>> all = {
+      // bad input: `prepare`: compressed data, archives, pictures, containers of data | ...: gzip
+      // data, not text: take the text out of it first | 3
+      {"gzip data, not text", "\x1f\x8b\x08\0"s},
+      {"zstd data, not text", "\x28\xb5\x2f\xfd\x24"s},
+      {"bzip2 data, not text", "BZh91AY&SY\x01"s},
+      {"xz data, not text",
+       "\xfd"
+       "7zXZ\0\0"s},
+      {"lz4 data, not text", "\x04\x22\x4d\x18\x64"s},
+      {"a zip archive, not text", "PK\x03\x04\x14"s},
+      {"a Parquet file, not text", "PAR1\x15\x04"s},
+      {"an Arrow file, not text", "ARROW1\0\0"s},
+      {"an HDF5 file, not text", "\x89HDF\r\n\x1a\n"s},
+      {"an SQLite database, not text", "SQLite format 3\0"s},
+      {"a PDF document, not text", "%PDF-1.7\n"s},
+      {"a tar archive, not text", std::string(257, 'a') + "ustar  "},
+      // bad input: `prepare`: text in UTF-16 or UTF-32 | ...: UTF-16 text: convert it to UTF-8
+      // first, as iconv does | 3
+      {"UTF-16 text: convert it", "\xff\xfeH\0i\0"s},
+      {"UTF-16 text: convert it", "\xfe\xff\0H\0i"s},
+      {"UTF-16 text: convert it", "H\0i\0 \0y\0o\0u\0"s},
+      {"UTF-32 text: convert it", "\xff\xfe\0\0H\0\0\0"s}};
+  for (const auto& [words, bytes] : all) {
+    const std::string path = write("folder/b.txt", bytes);
+    write("folder/a.txt", "a text");
+    for (const std::string& input : {path, fs::path(path).parent_path().string()}) {
+      const PrepareOptions options = this->options({input});
+      const std::string said = testing::message_of<DataError>([&] { prepare(options); });
+      EXPECT_NE(said.find(path + ": " + words), std::string::npos) << said;
+    }
+  }
+  EXPECT_EQ(prepare(options({write("c.jsonl", "[1]\n")})).json_lines,
+            (folder_.path() / "c.jsonl").string());
+  EXPECT_EQ(prepare(options({write("d.txt", "PK and BZh, %PDF\n")})).json_lines, "");
+}
+
 TEST_F(Prepare, FoldersAreReadInOrderOfPaths) {
   write("in/b/2.txt", "two");
   write("in/a/1.txt", "one");

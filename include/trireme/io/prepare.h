@@ -70,6 +70,7 @@ struct PrepareResult {
   TokenizerPtr tokenizer;
   double tokenizer_seconds = 0.0;  // to train or load it
   double seconds = 0.0;            // in all
+  std::string json_lines = {};     // an input that is JSON Lines, taken as it is; empty: none
 };
 
 // Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no
