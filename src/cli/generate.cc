@@ -1,4 +1,4 @@
-#include <iostream>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"
 #include "cli/model_tokenizer.h"
+#include "cli/text_lines.h"
 
 namespace trireme::cli {
 namespace {
@@ -28,7 +29,7 @@ struct GenerateArguments {
 
 void declare(Options& options, GenerateArguments& given) {
   options.add("prompt", given.prompt, "",
-              "the text to continue; -: each line of standard input is one");
+              "the text to continue; -: each line of standard input that is not empty is one");
   options.add("tokens", given.tokens, "tokens", "how many to add", between(1, limits::kCount));
   options.add("temperature", given.sampling.temperature, "",
               "below 1 likely tokens get likelier, above 1 less so; 0: always the likeliest",
@@ -73,25 +74,20 @@ class Prompts {
   Prompts(Communicator& comm, const std::string& prompt, int replicas, bool all_need_one)
       : comm_(comm), prompt_(prompt), replicas_(replicas), all_need_one_(all_need_one) {}
 
-  // Returns no prompts after the last one. Throws ConfigError for an empty prompt, and if replicas
-  // that need one have none from the start.
+  // Returns no prompts after the last one. Throws ConfigError if there is none, or if replicas that
+  // need one have none from the start.
   std::vector<std::string> next() {
     std::vector<std::string> prompts;
     while (static_cast<int>(prompts.size()) < replicas_) {
-      // The first byte says whether there is a prompt.
-      const std::string read = comm_.broadcast_text(comm_.rank() == 0 ? read_one() : "");
-      if (read[0] == kEnd) break;
+      const std::string read = comm_.read_once([this] { return read_one(); });
+      if (read.empty()) break;
       ++count_;
-      if (read.size() == 1) {
-        throw ConfigError(prompt_ == "-"
-                              ? fmt::format("line {} of standard input is empty: a prompt is at "
-                                            "least one character",
-                                            count_)
-                              : "--prompt is empty: give at least one character");
-      }
-      prompts.push_back(read.substr(1));
+      prompts.push_back(read);
     }
-    if (count_ == 0) throw ConfigError("standard input holds no prompt; give one by --prompt TEXT");
+    if (count_ == 0) {
+      throw ConfigError(prompt_ == "-" ? "standard input holds no prompt; give one by --prompt TEXT"
+                                       : "--prompt is empty: give at least one character");
+    }
     if (count_ < replicas_ && all_need_one_) {
       throw ConfigError(fmt::format(
           "grid.data is {}, but there {}: each replica continues a prompt of its own; "
@@ -102,17 +98,16 @@ class Prompts {
   }
 
  private:
-  static constexpr char kEnd = 'e';
-  static constexpr char kPrompt = 'p';
-
+  // Returns nothing after the last one.
   std::string read_one() {
-    if (prompt_ != "-") return count_ == 0 ? kPrompt + prompt_ : std::string(1, kEnd);
-    std::string line;
-    return std::getline(std::cin, line) ? kPrompt + line : std::string(1, kEnd);
+    if (prompt_ != "-") return count_ == 0 ? prompt_ : "";
+    const std::optional<NamedText> line = lines_.next();
+    return line ? line->text : "";
   }
 
   Communicator& comm_;
   std::string prompt_;
+  TextLines lines_{std::vector<std::string>{"-"}};
   int replicas_;
   bool all_need_one_;
   int count_ = 0;

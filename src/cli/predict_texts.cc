@@ -1,6 +1,5 @@
-#include <filesystem>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -11,23 +10,16 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/io/text_kind.h"
 #include "trireme/tasks/masked_texts.h"
 #include "trireme/tasks/texts.h"
 #include "trireme/train/mask_filler.h"
 
 #include "cli/model_tokenizer.h"
 #include "cli/predict.h"
+#include "cli/text_lines.h"
 
 namespace trireme::cli {
 namespace {
-
-constexpr std::size_t kMostTextBytes = std::size_t{1} << 20;
-
-struct NamedText {
-  std::string name;  // "texts.txt:3", "--text"
-  std::string text;
-};
 
 // Reads texts, as many at a time as the grid computes. The leading rank reads them and sends them
 // to all.
@@ -36,18 +28,19 @@ class TextBatches {
   TextBatches(Communicator& comm, const PredictArguments& given)
       : comm_(comm),
         text_(given.text),
-        left_(given.text ? std::vector<std::string>{} : split_list(given.input)) {}
+        lines_(given.text ? std::vector<std::string>{} : split_list(given.input)) {}
 
   // Returns up to `most` texts, on every rank; none after the last one. Throws DataError, which
   // names the file.
   std::vector<NamedText> next(std::int64_t most) {
     const Json all = Json::from_cbor(comm_.read_once([&] {
       Json read = Json::array();
-      NamedText one;
       std::size_t bytes = 0;
-      for (std::int64_t i = 0; i < most && bytes < kMostBytesAtOnce && read_one(one); ++i) {
-        bytes += one.text.size();
-        read.push_back(Json::array({one.name, one.text}));
+      for (std::int64_t i = 0; i < most && bytes < kMostBytesAtOnce; ++i) {
+        const std::optional<NamedText> one = read_one();
+        if (!one) break;
+        bytes += one->text.size();
+        read.push_back(Json::array({one->name, one->text}));
       }
       return read.to_cbor();
     }));
@@ -57,76 +50,14 @@ class TextBatches {
   }
 
  private:
-  bool read_one(NamedText& one) {
-    if (text_) {
-      one = {"--text", *std::exchange(text_, std::nullopt)};
-      return true;
-    }
-    for (;;) {
-      if (in_ == nullptr && !open_next()) return false;
-      if (read_line(one)) return true;
-    }
-  }
-
-  // Returns false after the last file.
-  bool open_next() {
-    if (next_ == left_.size()) return false;
-    name_ = left_[next_++];
-    line_ = 0;
-    in_ = &std::cin;
-    if (name_ == "-") return true;
-    // Anything else that can be read will do, such as a pipe.
-    std::error_code ignored;
-    const std::filesystem::file_status status = std::filesystem::status(name_, ignored);
-    if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) {
-      throw DataError(
-          fmt::format("{}: {}; --input names files with a text on each line", shown(name_),
-                      std::filesystem::exists(status) ? "is a folder" : "no such file"));
-    }
-    file_.close();
-    file_.clear();
-    file_.open(name_, std::ios::binary);
-    if (!file_) throw DataError(fmt::format("{}: cannot be read", shown(name_)));
-    in_ = &file_;
-    return true;
-  }
-
-  // Reads the next line that is not empty. Returns false at the end of the file.
-  bool read_line(NamedText& one) {
-    for (;;) {
-      in_->getline(line_buffer_.data(), static_cast<std::streamsize>(line_buffer_.size()));
-      const auto length = static_cast<std::size_t>(in_->gcount());
-      ++line_;
-      const std::string name = name_ == "-" ? fmt::format("line {} of standard input", line_)
-                                            : fmt::format("{}:{}", name_, line_);
-      if (length + 1 == line_buffer_.size() && in_->fail()) {
-        throw DataError(
-            fmt::format("{}: a line of more than {} bytes", shown(name), kMostTextBytes));
-      }
-      if (in_->bad()) throw DataError(fmt::format("{}: cannot be read", shown(name)));
-      const bool at_end = in_->eof() || in_->fail();
-      // Without the newline, which getline counts and does not keep.
-      std::string text(line_buffer_.data(), at_end || length == 0 ? length : length - 1);
-      if (line_ == 1) check_is_text(name_ == "-" ? "standard input" : name_, text);
-      if (text.ends_with('\r')) text.pop_back();
-      if (at_end) in_ = nullptr;
-      if (!text.empty()) {
-        one = {name, std::move(text)};
-        return true;
-      }
-      if (at_end) return false;
-    }
+  std::optional<NamedText> read_one() {
+    if (text_) return NamedText{"--text", *std::exchange(text_, std::nullopt)};
+    return lines_.next();
   }
 
   Communicator& comm_;
   std::optional<std::string> text_;
-  std::vector<std::string> left_;
-  std::size_t next_ = 0;
-  std::ifstream file_;
-  std::istream* in_ = nullptr;
-  std::string name_;
-  std::int64_t line_ = 0;
-  std::vector<char> line_buffer_ = std::vector<char>(kMostTextBytes + 1);
+  TextLines lines_;
 };
 
 // Says on the leading rank what is likely to be masked.
@@ -147,7 +78,7 @@ class MaskSpeaker {
       std::string line = fmt::format("  {} {}:", kMaskText, i + 1);
       Json likely = Json::array();
       for (const LikelyToken& one : masks[i]) {
-        const auto share = static_cast<double>(one.probability);
+        const auto share = shortest(one.probability);
         const std::string word = word_of(one.token);
         line += fmt::format("{} \"{}\" {:.2f} %", likely.items().empty() ? "" : ",", shown(word),
                             100.0 * share);

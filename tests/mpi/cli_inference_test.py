@@ -64,10 +64,17 @@ class Inference(ProgramTest):
         # each replica continues a prompt of its own; ... | 2
         self.expect_refusal(2, "grid.data is 2, but there is 1 prompt", *generate, "--prompt", "a",
                             before=two)
+        # bad input: `generate`: an empty prompt | --prompt is empty: give at least one character | 2
         self.expect_refusal(2, "--prompt is empty", *generate, "--prompt", "")
-        # bad input: `generate`: an empty prompt | --prompt is empty: give at least one character; line 2 of
-        # standard input is empty: ... | 2
-        self.expect_refusal(2, "line 1 of standard input is empty", *generate, text=b"\na\n")
+        # bad input: `generate`: prompts whose lines end with CR LF, and empty lines | the carriage returns are no part
+        # of the prompts, and empty lines are left out | 0
+        self.assertEqual(self.run_program(*generate, text=b"Line\r\n\r\n\nLine").stdout, 2 * alone.stdout)
+        # bad input: `eval --data`, `data.validation`: a weight | ... has the weight 0.5, but an evaluation takes each
+        # sample once: leave weights out | 2
+        self.expect_refusal(2, "--data: a.h5 has the weight 0.5, but an evaluation takes each sample once: leave weights "
+                            "out", "eval", "--checkpoint", "run", "--data", "a.h5=0.5,b.h5")
+        self.expect_refusal(2, "data.validation: a.h5 has the weight 1, but an evaluation takes each sample once",
+                            "train", "--data.train", data, "--data.validation", "a.h5=1")
         self.expect_refusal(2, "standard input holds no prompt", *generate)
         self.expect_done("prepare", "text.txt", "--output", "other", "--tokenizer", "bpe:300")
         # bad input: `eval`, `generate`: data of another vocabulary | ... has a vocabulary of 257 tokens,
