@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <utility>
@@ -11,21 +12,25 @@
 namespace trireme {
 
 std::string size_text(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  while (value >= 999.95 && unit + 1 < kUnits.size()) {
-    value /= 1000;
+  while (value >= 1023.5 && unit + 1 < kUnits.size()) {
+    value /= 1024;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+  const bool whole = unit == 0 || value >= 99.95;
+  return whole ? fmt::format("{:.0f} {}", value, kUnits[unit])
+               : fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
-std::string binary_size_text(std::uint64_t bytes) {
-  constexpr std::uint64_t kKib = 1024;
-  if (bytes < kKib) return fmt::format("{} B", bytes);
-  if (bytes < kKib * kKib) return fmt::format("{:.3g} KiB", static_cast<double>(bytes) / kKib);
-  return fmt::format("{:.3g} MiB", static_cast<double>(bytes) / (kKib * kKib));
+double shortest(float value) {
+  if (!std::isfinite(value)) return static_cast<double>(value);
+  std::array<char, 32> text;
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double result = 0.0;
+  std::from_chars(text.data(), written.ptr, result);
+  return result;
 }
 
 std::string duration_text(double seconds) {

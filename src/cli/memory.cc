@@ -128,7 +128,6 @@ void print_table(const Forecast& made) {
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));
-  if (made.shortage) print_line(*made.shortage);
 }
 
 Json by_use(const std::array<std::size_t, kMemoryUses>& bytes) {
@@ -168,11 +167,7 @@ Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
                                               {"traffic", std::move(traffic)}})}});
 }
 
-ExitStatus show_memory(const MemoryArguments& given) {
-  const Forecast made = forecast(given);
-  print_table(made);
-  print_schedules(given.config, made.input);
-  if (given.json.empty()) return ExitStatus::kDone;
+void write_json(const MemoryArguments& given, const Forecast& made) {
   const GridShape& grid = made.input.grid;
   Json kinds = Json::array(), extents = Json::object();
   for (const plan::DryRunResult& result : made.results) kinds.push_back(json_of_kind(grid, result));
@@ -186,6 +181,15 @@ ExitStatus show_memory(const MemoryArguments& given) {
                                  {"kinds", std::move(kinds)},
                                  {"schedules", json_of_schedules(given.config, made.input)}});
   write_whole_file(given.json, all.dump(1) + "\n");
+}
+
+// A rank that does not fit the memory that was named is a fault, which is told last.
+ExitStatus show_memory(const MemoryArguments& given) {
+  const Forecast made = forecast(given);
+  print_table(made);
+  print_schedules(given.config, made.input);
+  if (!given.json.empty()) write_json(given, made);
+  if (made.shortage) throw ConfigError(*made.shortage);
   return ExitStatus::kDone;
 }
 

@@ -104,7 +104,7 @@ class PictureSpeaker {
     std::string line = fmt::format("{}: ", shown(picture));
     Json likely = Json::array({});
     for (const std::size_t number : order) {
-      const auto share = static_cast<double>(probabilities[number]);
+      const auto share = shortest(probabilities[number]);
       line += fmt::format("{}{} {:.2f} %", number == order.front() ? "" : ", ",
                           shown(names_[number]), 100.0 * share);
       likely.push_back(Json::object({{"class", names_[number]},

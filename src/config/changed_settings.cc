@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -51,6 +52,16 @@ std::vector<std::string> write_out_model(Table& old, const Table& now,
   return names;
 }
 
+// Earlier versions wrote real numbers of models, which are floats, with the digits of doubles:
+// 0.10000000149011612.
+bool are_same(const std::string& name, const std::string& was, const std::string& is) {
+  if (was == is || !name.starts_with("model.")) return was == is;
+  double before = 0.0, now = 0.0;
+  const bool numbers = read_value(was, before, {}).empty() && read_value(is, now, {}).empty();
+  return numbers && before != std::floor(before) &&
+         static_cast<float>(before) == static_cast<float>(now);
+}
+
 bool is_compared(const OptionDescription& key, bool sums_depend) {
   return (key.on_change == OnChange::kSums && sums_depend) ||
          key.on_change == OnChange::kRounding || key.on_change == OnChange::kResults ||
@@ -90,7 +101,7 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
     if (std::ranges::find(names, key.name) == names.end()) continue;  // of another family
     const std::string was = old.options.value_of(key.name), is = current.options.value_of(key.name);
     const bool rounds = key.on_change == OnChange::kSums;
-    if (was != is) {
+    if (!are_same(key.name, was, is)) {
       changes.push_back({key.name, was, is, rounds ? OnChange::kRounding : key.on_change});
     }
   }

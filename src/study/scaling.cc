@@ -61,7 +61,8 @@ void compare(std::vector<NodeCount>& counts) {
     const double more = static_cast<double>(count.nodes) / base.nodes;
     if (i == 0) {
       // Everything is relative to the first count, so its speedup is exactly 1.
-      count.speedup.half_width = count.efficiency.half_width = 0.0;
+      count.speedup.half_width = count.efficiency.half_width =
+          count.rate.half_width ? std::optional(0.0) : std::nullopt;
     } else {
       count.speedup.half_width = half_width_of_quotient(count.speedup.mean, count.rate, base.rate);
       count.efficiency.half_width.reset();
@@ -119,11 +120,10 @@ void fit(Series& series, std::span<const RateAt> rates) {
   }
   const auto once = std::find_if(series.counts.begin(), series.counts.end(),
                                  [](const NodeCount& count) { return count.repeats < 2; });
-  if (series.amdahl && once != series.counts.end()) {
-    series.remarks.push_back(fmt::format(
-        "a single repeat at {} does not tell how widely repeats scatter: the laws may follow noise",
-        counted(once->nodes, "node")));
-  }
+  if (once == series.counts.end()) return;
+  series.remarks.push_back(fmt::format(
+      "a single repeat at {} does not tell how widely repeats scatter{}",
+      counted(once->nodes, "node"), series.amdahl ? ": the laws may follow noise" : ""));
 }
 
 // Once it is known what the series is compared with.

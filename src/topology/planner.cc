@@ -287,7 +287,7 @@ std::string table_text(const AlgorithmTable& table, int ranks) {
       if (rule.collective != collective || ranks > rule.up_to_ranks) continue;
       rules += (rules.empty() ? " " : ", ") + std::string(name_of(rule.algorithm));
       if (rule.up_to_bytes == AlgorithmTable::kAnySize) break;
-      rules += " to " + binary_size_text(rule.up_to_bytes);
+      rules += " to " + size_text(rule.up_to_bytes);
     }
     if (rules.empty()) continue;
     text += (text.empty() ? "" : "; ") + std::string(name_of(collective)) + rules;

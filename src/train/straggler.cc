@@ -34,7 +34,7 @@ double median_without(const std::vector<double>& sorted, double value) {
 }
 
 std::string rate_text(double bytes_per_second) {
-  return size_text(static_cast<std::uint64_t>(bytes_per_second)) + "/s";
+  return fmt::format("{:.1f} MB/s", 1e-6 * bytes_per_second);
 }
 
 std::string describe(const RankTimes& r, double times, double reference, bool with_past) {

@@ -61,7 +61,7 @@ class Ranks(ProgramTest):
         times = {one["algorithm"]: one["seconds"] for one in rates["collectives"]
                  if (one["collective"], one["bytes"]) == ("all_reduce", 1024)}
         self.assertGreater(len(times), 1)
-        self.assertRegex(text, r"(?m)^collective +bytes +chosen +predicted, us +measured, us +fastest\nall_reduce +1[.]0 kB  \w+ ")
+        self.assertRegex(text, r"(?m)^collective +bytes +chosen +predicted, us +measured, us +fastest\nall_reduce +1 KiB  \w+ ")
         for size in ("1K", "2K"):
             explained = self.expect_done("topo", "explain", "all_reduce", size, "--network", "rates.json", "--json", "why.json")
             self.assertEqual("no time was measured of this size; there are times of 1024, " in explained, size == "2K")

@@ -319,11 +319,16 @@ TEST(Text, OfAListIsSplitAtCommas) {
 
 TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(size_text(999), "999 B");
-  EXPECT_EQ(size_text(12345678), "12.3 MB");
-  EXPECT_EQ(size_text(999960), "1.0 MB");
-  EXPECT_EQ(binary_size_text(1023), "1023 B");
-  EXPECT_EQ(binary_size_text(64 << 10), "64 KiB");
-  EXPECT_EQ(binary_size_text(5 << 19), "2.5 MiB");
+  EXPECT_EQ(size_text(12345678), "11.8 MiB");
+  EXPECT_EQ(size_text(1023), "1023 B");
+  EXPECT_EQ(size_text((1 << 20) - 1), "1 MiB");
+  EXPECT_EQ(size_text(1000 << 10), "1000 KiB");
+  EXPECT_EQ(size_text(64 << 10), "64 KiB");
+  EXPECT_EQ(size_text(5 << 19), "2.5 MiB");
+  EXPECT_EQ(shortest(0.1f), 0.1);
+  EXPECT_EQ(shortest(-1e-30f), -1e-30);
+  EXPECT_EQ(shortest(3.0f), 3.0);
+  EXPECT_EQ(static_cast<float>(shortest(0.3f)), 0.3f);
   EXPECT_EQ(counted(1, "node"), "1 node");
   EXPECT_EQ(counted(0, "node"), "0 nodes");
   EXPECT_EQ(microseconds_text(0.0000125), "12.5");

@@ -164,13 +164,16 @@ class Commands(ProgramTest):
 
     def test_memory_names_a_setting_that_fits_the_gpu(self):
         sizes = ("--model.preset", "gpt2-124m", "--grid.data", "4", "--batch.global", "32", "--batch.micro", "8")
-        self.assertRegex(self.expect_done("memory", *sizes, "--gpu-memory", "4G"),
-                         r"a rank needs about \d+ MiB of its GPU .*, which has 4096: "
-                         r"--recompute\.mode full, which fits")
-        self.assertNotIn("of its GPU", self.expect_done("memory", *sizes, "--gpu-memory", "80G"))
-        self.assertNotIn("of its GPU", self.expect_done("memory", *sizes, "--gpu-memory", "4G", "--recompute.mode",
-                                                        "full"))
-        self.assertIn("more ranks or a smaller model", self.expect_done("memory", *sizes, "--gpu-memory", "100"))
+        # bad input: `memory`: a rank that does not fit `--gpu-memory` | the table, then memory: a rank needs about ... MiB
+        # of its GPU (...), which has 4096: --recompute.mode full, which fits | 2
+        small = self.expect_refusal(2, "MiB of its GPU", "memory", *sizes, "--gpu-memory", "4G", "--json", "memory.json")
+        self.assertRegex(small.stderr, r"a rank needs about \d+ MiB of its GPU .*, which has 4096: "
+                                       r"--recompute\.mode full, which fits")
+        self.assertIn("a rank needs 128 MiB besides", small.stdout)
+        self.assertTrue((self.folder / "memory.json").exists())
+        self.expect_done("memory", *sizes, "--gpu-memory", "80G")
+        self.expect_done("memory", *sizes, "--gpu-memory", "4G", "--recompute.mode", "full")
+        self.expect_refusal(2, "more ranks or a smaller model", "memory", *sizes, "--gpu-memory", "100")
 
     def test_doctor_gives_a_verdict_on_everything(self):
         done = self.run_program("doctor")

@@ -145,6 +145,14 @@ TEST(Config, ChangesThatCanChangeResultsAreListed) {
   EXPECT_EQ(changes(ini, now),
             "run.seed was 1, is 7; model.dropout was 0, is 0.1; batch.global was 32, is 64; "
             "optim.lr was 0.001, is 0.002; grid.sequence_parallel was false, is true");
+  // A float that an earlier version wrote with the digits of a double.
+  now = before;
+  now.model.keys["dropout"] = "0.1";
+  before.model.keys["dropout"] = "0.10000000149011612";
+  EXPECT_EQ(changes(config_to_ini(before), now), "");
+  before.model.keys["dropout"] = "0.1000001";
+  EXPECT_EQ(changes(config_to_ini(before), now), "model.dropout was 0.1000001, is 0.1");
+  before.model.keys["dropout"] = "0";
   // Paths, logs, checkpoints and communication; and what is compared by what it comes to.
   now = before;
   now.run.folder = "elsewhere";

@@ -57,7 +57,7 @@ TEST(FabricSvg, AnUnknownRateCountsAsAssumed) {
   fabric.add_cable({fabric.add_switch("leaf"), fabric.add_host("n1")});
   fabric.find_levels();
   const std::string svg = svg_of_fabric(fabric, {.title = "Load", .cable_bytes = {12.5e6}});
-  EXPECT_NE(svg.find("n1: 1 cable, unknown rate each way, from Slurm; 12.5 MB a step, 1.0 ms"),
+  EXPECT_NE(svg.find("n1: 1 cable, unknown rate each way, from Slurm; 11.9 MiB a step, 1.0 ms"),
             std::string::npos)
       << svg;
 }

@@ -131,12 +131,12 @@ class Pages(unittest.TestCase):
         tree = self.tree("run")
         page = text_of(tree)
         self.assertIn("Algorithms by size are chosen for rates.json, measured 2026-01-31. Order of sums: tree.", page)
-        self.assertIn("data ranks sum 120.0 MB, tensor ranks sum 60.0 MB, neighbouring stages exchange 30.0 MB", page)
+        self.assertIn("data ranks sum 114 MiB, tensor ranks sum 57.2 MiB, neighbouring stages exchange 28.6 MiB", page)
         picture = self.plots("run")["Ranks and links"]
         titles = [title.text for title in picture.iter(SVG + "title")]
         self.assertEqual(sum(title.startswith("place ") for title in titles), 3 * 16)
         self.assertIn("place 15: data 3", titles)
-        self.assertTrue(any(re.match(r"host0: 1 cable, 100 Gbit/s each way, from assumption; [\d.]+ MB a step, [\d.]+ ms",
+        self.assertTrue(any(re.match(r"host0: 1 cable, 100 Gbit/s each way, from assumption; [\d.]+ MiB a step, [\d.]+ ms",
                                      title) for title in titles), titles)
         # The rows that took least time are left out, whatever their communicator.
         chosen, tuned, used = ([[text_of(cell) for cell in row] for row in table.iter(HTML + "tr")]
@@ -145,7 +145,7 @@ class Pages(unittest.TestCase):
                                   ["data", "8", "8", "all_reduce doubling to 256 KiB, halving"],
                                   ["<tensor>", "2", "1", "all_reduce direct"]])
         self.assertEqual(tuned, [["communicator", "collective", "size", "takes", "took before", "tried, us"],
-                                 ["data", "all_reduce", "4.1 kB", "halving", "doubling", "doubling 250.0, halving 125.0"]])
+                                 ["data", "all_reduce", "4 KiB", "halving", "doubling", "doubling 250.0, halving 125.0"]])
         self.assertEqual(used[0], ["communicator", "collective", "size", "algorithm", "times", "predicted, us",
                                    "measured, us", "bus bandwidth, MB/s", "share of the busiest link"])
         rows = used[1:]
@@ -155,7 +155,7 @@ class Pages(unittest.TestCase):
             i = int(row[4]) - 1
             known = [f"{500 + 4 * i}.0", "1000.0", str(300 + i), f"{i + 10} % of n{i % 3} up"]
             self.assertEqual(row[5:], known if i < 69 else ["", "1000.0", "", ""])
-        self.assertIn(["data", "all_reduce", "8.2 kB", "halving", "22", "584.0", "1000.0", "321", "31 % of n0 up"], rows)
+        self.assertIn(["data", "all_reduce", "8 KiB", "halving", "22", "584.0", "1000.0", "321", "31 % of n0 up"], rows)
         self.assertEqual([row[0] for row in rows].count("<tensor>"), 5)
         self.assertEqual(min(int(row[4]) for row in rows), 11)
         self.assertIn("10 rows that took less time are left out.", page)

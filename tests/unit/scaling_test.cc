@@ -265,6 +265,8 @@ TEST(Scaling, TheVerdictSaysWhatRepeatsLeaveOpen) {
   EXPECT_TRUE(ends_with(series, 0.95, "2 nodes reach 85 ± 6 %"));
   const Series once = analyse(std::vector{result(1, 100), result(2, 170)}).at(0);
   EXPECT_TRUE(ends_with(once, 0.8, "; single repeats do not tell how sure this is"));
+  EXPECT_TRUE(mentions(once, "a single repeat at 1 node does not tell how widely repeats scatter"));
+  EXPECT_EQ(table_of({once}, {}).find("±"), std::string::npos);
 }
 
 StudyPlan plan_of(std::vector<Mode> modes, std::vector<int> nodes, int repeats) {

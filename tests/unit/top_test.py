@@ -78,9 +78,9 @@ class Printed(RunFolderTest):
                      r"loss +2\.1200  lr 1\.00e-03  gradient norm 0\.75",
                      r"speed +128 tokens/s, 500\.0 ms a step, over the last 25 steps",
                      r"waiting +10\.0 % of the step time for data, 25\.0 % for communication",
-                     r"memory +123\.5 MB in the rank that needs most",
+                     r"memory +118 MiB in the rank that needs most",
                      r"evaluation +loss 2\.5000, perplexity 12\.18, at step 20",
-                     r"checkpoint +step-00000020\.h5, 2\.0 kB, written 2 h 01 min ago",
+                     r"checkpoint +step-00000020\.h5, 1\.95 KiB, written 2 h 01 min ago",
                      r"held by +job 4711, restart 2, host elsewhere, process 42",
                      r"heartbeat +\d.* ago", r"last step +\d.* ago", r" +5 ┤⠉.*", r" +2\.12 ┤.+",
                      r" +loss  1 +25"):

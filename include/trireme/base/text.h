@@ -8,9 +8,13 @@
 
 namespace trireme {
 
-std::string size_text(std::uint64_t bytes);  // "12.3 MB"
-// In powers of 1024, for limits that are powers of two: "768 B", "64 KiB", "2.5 MiB".
-std::string binary_size_text(std::uint64_t bytes);
+// A number of bytes, of memory and of files, in units of 1024 with three significant digits or the
+// four of a number below 1024: "768 B", "64 KiB", "2.5 MiB", "11.8 GiB". (Rates of networks and
+// disks are in units of 1000, as their makers have them.)
+std::string size_text(std::uint64_t bytes);
+// The double that is written with the fewest digits that tell the value from other floats: 0.1 for
+// 0.1f, whose value is 0.10000000149011612.
+double shortest(float value);
 std::string duration_text(double seconds);  // "4 s", "2 min 05 s", "1 h 30 min", "3 d 04 h"
 // A measured time: "250.0 ms", "1.25 s"; from one minute on as duration_text does.
 std::string time_text(double seconds);

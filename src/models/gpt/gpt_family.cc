@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
+#include "trireme/base/text.h"
 
 #include "models/gpt/gpt.h"
 #include "models/gpt/onnx_graph.h"
@@ -60,7 +61,7 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   }
   result.tied = model_key<bool>(keys, "tied").value_or(preset.tied);
   result.bias = model_key<bool>(keys, "bias").value_or(preset.bias);
-  result.dropout = static_cast<float>(given.real("dropout", static_cast<double>(preset.dropout)));
+  result.dropout = static_cast<float>(given.real("dropout", shortest(preset.dropout)));
   // A preset's grouping of heads and its feed-forward width apply only to the preset's own sizes.
   const bool has_preset = keys.contains("preset");
   const bool own_heads = has_preset && result.heads == preset.heads;
@@ -82,7 +83,8 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
 }
 
 OptionValues written_out(const GptConfig& model) {
-  const auto real = [](float number) { return write_value(static_cast<double>(number)); };
+  // As people write it: 1e-05 and not the nearest double of the float.
+  const auto real = [](float number) { return write_value(shortest(number)); };
   return {{"layers", write_value(model.layers)},
           {"width", write_value(model.width)},
           {"heads", write_value(model.heads)},
@@ -96,8 +98,7 @@ OptionValues written_out(const GptConfig& model) {
           {"tied", write_value(model.tied)},
           {"bias", write_value(model.bias)},
           {"dropout", real(model.dropout)},
-          // As people write it: 1e-05 and not the nearest double of the float.
-          {"norm_epsilon", fmt::format("{}", model.norm_epsilon)},
+          {"norm_epsilon", real(model.norm_epsilon)},
           {"rotary_theta", real(model.rotary_theta)}};
 }
 

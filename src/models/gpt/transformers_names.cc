@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 #include "models/foreign_config.h"
 
 namespace trireme::models {
 namespace {
-
-// The number of the fewest digits that is this one in fp32.
-double decimal(float number) {
-  return std::stod(fmt::format("{}", number));
-}
 
 using All = std::vector<ForeignTensor>;
 
@@ -80,7 +76,7 @@ ForeignModel gpt2_model(const GptConfig& c) {
                          {"n_head", c.heads},
                          {"n_inner", c.hidden},
                          {"activation_function", "gelu_new"},
-                         {"layer_norm_epsilon", decimal(c.norm_epsilon)},
+                         {"layer_norm_epsilon", shortest(c.norm_epsilon)},
                          {"attn_pdrop", 0.0},
                          {"embd_pdrop", 0.0},
                          {"resid_pdrop", 0.0},
@@ -128,7 +124,7 @@ ForeignModel llama_model(const GptConfig& c) {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
   model.config = [c] {
-    const double theta = decimal(c.rotary_theta);
+    const double theta = shortest(c.rotary_theta);
     // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
     return Json::object({{"architectures", Json::array({"LlamaForCausalLM"})},
                          {"model_type", "llama"},
@@ -140,7 +136,7 @@ ForeignModel llama_model(const GptConfig& c) {
                          {"num_attention_heads", c.heads},
                          {"num_key_value_heads", c.kv_heads},
                          {"hidden_act", "silu"},
-                         {"rms_norm_eps", decimal(c.norm_epsilon)},
+                         {"rms_norm_eps", shortest(c.norm_epsilon)},
                          {"rope_theta", theta},
                          {"rope_parameters",
                           Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
