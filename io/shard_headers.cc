@@ -165,15 +165,17 @@ std::vector<Info> shards_of(const std::string& path, const std::string& split) {
 }  // namespace
 
 std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths) {
+  const auto weight_of = [](const WeightedPath& path) { return path.weight.value_or(1.0); };
   for (const WeightedPath& path : paths) {
-    if (!(path.weight >= kLeastWeight && path.weight <= kMostWeight)) {
+    const double weight = weight_of(path);
+    if (!(weight >= kLeastWeight && weight <= kMostWeight)) {
       throw ConfigError(fmt::format("data '{}': a weight of {}; expected {} to {}", path.path,
-                                    path.weight, kLeastWeight, kMostWeight));
+                                    weight, kLeastWeight, kMostWeight));
     }
   }
   const auto whole = [&](double scale) {
-    return std::all_of(paths.begin(), paths.end(), [scale](const WeightedPath& path) {
-      const double scaled = path.weight * scale;
+    return std::all_of(paths.begin(), paths.end(), [&](const WeightedPath& path) {
+      const double scaled = weight_of(path) * scale;
       return std::abs(scaled - std::round(scaled)) <= 1e-9 * scaled;
     });
   };
@@ -181,7 +183,7 @@ std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths) {
   while (!whole(scale) && scale * kLeastWeight < 1.0) scale *= 10.0;
   std::vector<std::uint64_t> weights;
   for (const WeightedPath& path : paths) {
-    weights.push_back(static_cast<std::uint64_t>(std::round(path.weight * scale)));
+    weights.push_back(static_cast<std::uint64_t>(std::round(weight_of(path) * scale)));
   }
   return weights;
 }
@@ -192,7 +194,7 @@ ShardHeaders<Info> read_shard_headers(const std::vector<WeightedPath>& data,
   if (data.empty()) throw ConfigError("data: no path is given");
   const std::vector<std::uint64_t> weights = whole_weights(data);
   const bool mixed = std::any_of(data.begin(), data.end(),
-                                 [](const WeightedPath& path) { return path.weight != 1.0; });
+                                 [](const WeightedPath& path) { return path.weight.has_value(); });
   ShardHeaders<Info> headers;
   for (std::size_t i = 0; i < data.size(); ++i) {
     if (mixed || headers.parts.empty()) headers.parts.push_back({weights[i], {}});

@@ -451,7 +451,7 @@ bundle() {
   rm -rf "$top/share/man" "$top/share/bash-completion" "$top/share/zsh"
   tar -C "$work/stage" -c trireme_first_gpu | gzip > "$file.partial"
   mv "$file.partial" "$file"
-  echo "$file: $(($(stat -c %s "$file") / 1000000)) MB. There: tar -xzf ${file##*/} && trireme_first_gpu/jobs/first_gpu.sh run OUT"
+  echo "$file: $(($(stat -c %s "$file") / 1048576)) MiB. There: tar -xzf ${file##*/} && trireme_first_gpu/jobs/first_gpu.sh run OUT"
 }
 
 command=${1:---help}

@@ -69,6 +69,7 @@ Work parse_eval(const Arguments& arguments) {
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   check_inference(given.inference);
+  refuse_weights("--data", given.data);
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return evaluate_on_ranks(runtime, given); }};
 }

@@ -39,8 +39,10 @@ std::string progress(const RunHistory& history, std::size_t columns, bool utf8) 
 
 std::string loss(const RunHistory& history) {
   const StepMetrics& last = history.steps().back();
-  std::string text = fmt::format("{:.4f}  lr {:.2e}  gradient norm {:.2f}", last.loss,
-                                 last.learning_rate, last.gradient_norm);
+  std::string text = last.no_targets
+                         ? "none: the last step had no target"
+                         : fmt::format("{:.4f}  lr {:.2e}  gradient norm {:.2f}", last.loss,
+                                       last.learning_rate, last.gradient_norm);
   const auto skipped = std::count_if(history.steps().begin(), history.steps().end(),
                                      [](const StepMetrics& step) { return step.skipped; });
   if (skipped > 0) text += fmt::format("  {} skipped: gradients not finite", skipped);

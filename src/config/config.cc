@@ -8,6 +8,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/config/step_range.h"
+#include "trireme/config/weighted_paths.h"
 #include "trireme/optim/schedule.h"
 
 namespace trireme {
@@ -26,6 +27,7 @@ void check_batch(const Config::Batch& batch) {
 }
 
 void check_data(const Config::Data& data) {
+  refuse_weights("data.validation", data.validation);
   if (data.padding > 0 && data.crop != "random") {
     throw ConfigError(
         fmt::format("data.padding is {}, but data.crop is {}: only random pads pictures, so leave "

@@ -112,7 +112,8 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
       "a step's micro-batches are so many equal runs, whose gradients add up along a tree. With "
       "equal runs the sum does not depend on the number of data replicas, which divides them. "
       "auto: as many as data replicas, or from shard.stage 2 on as many as micro-batches where "
-      "that takes less memory",
+      "that takes less memory. With a number, the two uses of a tied matrix on one stage add up "
+      "apart, so the number that auto comes to gives other last bits there than auto",
       between(1, limits::kSequences), OnChange::kRounding);
 }
 
@@ -219,8 +220,9 @@ void add_loop_keys(Options& options, Config& config) {
   options.add("eval.every", config.eval.every, "steps", "evaluate this often; 0: never",
               between(0, limits::kSteps), OnChange::kNothing);
   options.add("eval.batches", config.eval.batches, "global batches",
-              "how much an evaluation reads; auto: all held-out data", between(1, limits::kCount),
-              OnChange::kResults);
+              "how much an evaluation reads: samples from everywhere in the held-out data, the "
+              "same in each; auto: all of them",
+              between(1, limits::kCount), OnChange::kResults);
   options.add("log.every", config.log.every, "steps", "a line this often, off a terminal",
               between(1, limits::kSteps), OnChange::kNothing);
   options.add("log.trace", config.log.trace, "",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/options.h"
 #include "trireme/base/printable.h"
 
@@ -24,11 +25,12 @@ std::string read_value(std::string_view text, std::vector<WeightedPath>& value, 
     if (entry.path.empty()) return "holds an empty path";
     if (at < text.size() && text[at] == '=') {
       ++at;
-      const std::string weight = component(",");
-      if (const std::string problem = read_value(weight, entry.weight, above(0));
-          !problem.empty()) {
-        return fmt::format("holds the weight '{}', which {}", shown(weight), problem);
+      const std::string written = component(",");
+      double weight = 1.0;
+      if (const std::string problem = read_value(written, weight, above(0)); !problem.empty()) {
+        return fmt::format("holds the weight '{}', which {}", shown(written), problem);
       }
+      entry.weight = weight;
     }
     paths.push_back(std::move(entry));
     if (at < text.size() && ++at == text.size()) return "holds an empty path";
@@ -45,9 +47,18 @@ std::string write_value(const std::vector<WeightedPath>& value) {
       if (c == ',' || c == '=' || c == '\\') text += '\\';
       text += c;
     }
-    if (entry.weight != 1) text += fmt::format("={}", entry.weight);
+    if (entry.weight) text += fmt::format("={}", *entry.weight);
   }
   return text;
+}
+
+void refuse_weights(std::string_view key, const std::vector<WeightedPath>& paths) {
+  for (const WeightedPath& path : paths) {
+    if (!path.weight) continue;
+    throw ConfigError(fmt::format(
+        "{}: {} has the weight {}, but an evaluation takes each sample once: leave weights out",
+        key, shown(path.path), *path.weight));
+  }
 }
 
 }  // namespace trireme

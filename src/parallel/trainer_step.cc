@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 
+#include "trireme/base/text.h"
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
 
@@ -127,16 +129,20 @@ QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_s
 StepResult QueuedStep::result(const ProcessGrid& grid) const {
   numbers_.wait();
   StepResult result;
+  result.targets = targets_;
+  result.stop = stop_;
+  if (targets_ == 0) {  // nothing was computed
+    result.loss = std::numeric_limits<double>::quiet_NaN();
+    return result;
+  }
   ExactSum loss;
   if (counts_loss_) numbers_.add_losses_to(loss);
   grid.world().all_reduce_host(loss.limbs(), ReduceOp::kSum);
   result.loss = loss.value() / static_cast<double>(targets_);
-  result.targets = targets_;
-  result.stop = stop_;
   if (numbers_.has_optimizer()) {
     result.gradient_norm = numbers_.gradient_norm();
     result.finite = numbers_.state().finite != 0;
-    result.loss_scale = static_cast<double>(numbers_.state().loss_scale);
+    result.loss_scale = shortest(numbers_.state().loss_scale);
   }
   return result;
 }
@@ -190,6 +196,7 @@ void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
 QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
+  if (queued.targets_ == 0 && !ctx_.dry) return queued;  // a dry run does not know its targets
   ops::write_step_inputs(ctx_, {.step = step,
                                 .random_key = random_key,
                                 .learning_rate = learning_rate,

@@ -57,6 +57,7 @@ void MetricsLog::write(const StepMetrics& m) {
   }
   if (m.loss_scale) object["loss_scale"] = *m.loss_scale;
   if (m.skipped) object["skipped"] = true;
+  if (m.no_targets) object["no_targets"] = true;
   append(object.dump());
   if (tensorboard_) tensorboard_->write(m);
 }

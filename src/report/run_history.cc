@@ -89,8 +89,12 @@ StepMetrics step_of(const Json& object, std::int64_t step, const tasks::Unit& un
       metrics.memory_peak[use] = amount(*memory, name_of(static_cast<MemoryUse>(use)));
     }
   }
-  const Json* skipped = object.find("skipped");
-  metrics.skipped = skipped && skipped->boolean();
+  const auto says = [&](std::string_view key) {
+    const Json* found = object.find(key);
+    return found != nullptr && found->boolean();
+  };
+  metrics.skipped = says("skipped");
+  metrics.no_targets = says("no_targets");
   return metrics;
 }
 

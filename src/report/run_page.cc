@@ -71,7 +71,8 @@ Facts facts_of(const RunHistory& history) {
   }
   if (!history.steps().empty()) {
     const StepMetrics& last = history.steps().back();
-    facts.emplace_back("loss", fmt::format("{:.4f}", last.loss));
+    facts.emplace_back("loss", last.no_targets ? "none: the last step had no target"
+                                               : fmt::format("{:.4f}", last.loss));
     const StepAverages now = average(history.last_steps(kLatest));
     facts.emplace_back(
         fmt::format("last {} steps", now.steps),
@@ -380,6 +381,11 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
         "<p class=\"remark\">{} {} skipped: gradients were not "
         "finite.</p>\n",
         skipped, skipped == 1 ? "step was" : "steps were");
+  }
+  const auto without = std::ranges::count_if(history.steps(), &StepMetrics::no_targets);
+  if (without > 0) {
+    body += fmt::format("<p class=\"remark\">{} had no target and changed nothing.</p>\n",
+                        counted(without, "step"));
   }
   if (history.steps().empty()) {
     body += "<p class=\"remark\">No step is done yet.</p>\n";

@@ -204,6 +204,7 @@ TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step,
 }
 
 void TensorBoardLog::write(const StepMetrics& m) {
+  if (m.no_targets) return;  // nothing to draw
   write_scalars(m.step, {{"loss", m.loss},
                          {"lr", m.learning_rate},
                          {"grad_norm", m.gradient_norm},

@@ -1,10 +1,18 @@
 #include "trireme/train/evaluation.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "trireme/base/philox.h"
+
 namespace trireme {
+namespace {
+
+// The key of the order in which an evaluation of some samples takes them: a constant, so that it
+// depends on nothing but their number.
+constexpr std::uint64_t kOrderOfSome = 0x6576616c75617465;  // "evaluate"
+
+}  // namespace
 
 tasks::ReadFor read_for(const parallel::Stage& stage) {
   return {.training = true,
@@ -12,11 +20,16 @@ tasks::ReadFor read_for(const parallel::Stage& stage) {
           .targets = stage.last()};
 }
 
+bool takes_all(const tasks::TaskData& data, std::int64_t micro, std::optional<std::int64_t> limit) {
+  const auto samples = static_cast<std::int64_t>(data.samples());
+  return !limit || *limit >= (samples + micro - 1) / micro;
+}
+
 nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::TaskData& data,
                             std::int64_t micro, std::optional<std::int64_t> limit) {
   const auto samples = static_cast<std::int64_t>(data.samples());
-  std::int64_t count = (samples + micro - 1) / micro;
-  if (limit) count = std::min(count, *limit);
+  const bool all = takes_all(data, micro, limit);
+  const std::int64_t count = all ? (samples + micro - 1) / micro : *limit;
   const ProcessGrid& grid = executor.stage().grid();
   const parallel::MicroBatchShare mine =
       parallel::share_of(static_cast<int>(count), grid.extent(kDataAxes), grid.index(kDataAxes));
@@ -25,7 +38,11 @@ nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::T
     if (step >= static_cast<std::uint64_t>(mine.count)) return std::nullopt;
     const std::int64_t first = (mine.first + static_cast<std::int64_t>(step)) * micro;
     std::vector<std::uint64_t> wanted(static_cast<std::size_t>(std::min(micro, samples - first)));
-    std::iota(wanted.begin(), wanted.end(), static_cast<std::uint64_t>(first));
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const std::uint64_t number = static_cast<std::uint64_t>(first) + i;
+      wanted[i] =
+          all ? number : permuted_index(kOrderOfSome, static_cast<std::uint64_t>(samples), number);
+    }
     return wanted;
   };
   tasks::ReadFor what = read_for(executor.stage());

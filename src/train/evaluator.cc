@@ -1,7 +1,10 @@
 #include "trireme/train/evaluator.h"
 
+#include <fmt/format.h>
+
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/train/data_request.h"
 #include "trireme/train/evaluation.h"
@@ -18,8 +21,8 @@ std::shared_ptr<const tasks::TaskData> open_evaluation_data(
         "--data is missing, and the model was trained without held-out data: name what to evaluate "
         "on, as in --data validation.h5");
   }
-  // Every sample counts once, so weights do not matter here.
-  for (WeightedPath& path : request.paths) path.weight = 1.0;
+  // Of the training, from a time when data.validation could have weights. Every sample counts once.
+  for (WeightedPath& path : request.paths) path.weight.reset();
   auto data = tasks::task_of(model.training().model).open(request, comm);
   data->check_trained(model.trained_on());
   return data;
@@ -31,6 +34,11 @@ EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
   parallel::PipelineExecutor executor(ctx, stage);
   const Stopwatch watch;
   EvaluationReport report{.sums = evaluate(executor, data, micro, std::nullopt)};
+  if (report.sums.targets == 0) {
+    throw DataError(fmt::format("{}: {} without one target: there is no loss to tell",
+                                data.paths().front(),
+                                counted(static_cast<std::int64_t>(data.samples()), "sample")));
+  }
   // The time of the slowest rank, so that all ranks report the same.
   report.seconds = stage.grid().world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
   return report;

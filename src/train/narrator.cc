@@ -21,6 +21,12 @@ std::string skipped(const StepMetrics& m) {
   return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {:g}", *m.loss_scale);
 }
 
+std::string loss_and_norm(const StepMetrics& m) {
+  if (m.no_targets) return "without one target, so it changes nothing";
+  return fmt::format("loss {:.4f}  lr {:.2e}  norm {:.2f}", m.loss, m.learning_rate,
+                     m.gradient_norm);
+}
+
 // Says which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head". Several chunks of
 // a stage are joined by "and".
 std::string stages(const nn::ModelPlan& plan, const parallel::Stage& stage) {
@@ -120,11 +126,11 @@ void Narrator::say(const std::string& line) {
 
 std::string Narrator::describe(const StepMetrics& m) const {
   const double per_step = since_start_.seconds() / static_cast<double>(m.step - first_step_);
-  return fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} {}  {:.0f} MiB  {} left{}",
-      m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
-      m.gradient_norm, m.units_per_second, unit_.rate(), m.needed_memory() / 1048576.0,
-      duration_text(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
+  return fmt::format("step {:>{}}/{}  {}  {:.0f} {}  {:.0f} MiB  {} left{}", m.step,
+                     std::to_string(total_steps_).size(), total_steps_, loss_and_norm(m),
+                     m.units_per_second, unit_.rate(), m.needed_memory() / 1048576.0,
+                     duration_text(per_step * static_cast<double>(total_steps_ - m.step)),
+                     skipped(m));
 }
 
 void Narrator::step(const StepMetrics& m) {
@@ -134,10 +140,11 @@ void Narrator::step(const StepMetrics& m) {
   comm_seconds_ += m.exposed_comm_seconds;
   units_ += m.units_per_second * m.step_seconds;
   if (!speaks_) return;
-  if (terminal_ && !m.skipped) {
+  const bool odd = m.skipped || m.no_targets;
+  if (terminal_ && !odd) {
     print_bytes(kClearLine + describe(m));
     line_open_ = true;
-  } else if (m.skipped || m.step % every_ == 0 || m.step == total_steps_) {
+  } else if (odd || m.step % every_ == 0 || m.step == total_steps_) {
     say(describe(m));
   }
 }
@@ -145,10 +152,11 @@ void Narrator::step(const StepMetrics& m) {
 void Narrator::close(const StepMetrics& last) {
   if (steps_ == 0) return;
   say(
-      fmt::format("{} steps in {}, loss {:.4f}; {:.0f} {}; of the step time {:.1f} % waited for "
+      fmt::format("{} steps in {}{}; {:.0f} {}; of the step time {:.1f} % waited for "
                   "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
-                  steps_, duration_text(since_start_.seconds()), last.loss, units_ / step_seconds_,
-                  unit_.rate(), 100.0 * wait_seconds_ / step_seconds_,
+                  steps_, duration_text(since_start_.seconds()),
+                  last.no_targets ? "" : fmt::format(", loss {:.4f}", last.loss),
+                  units_ / step_seconds_, unit_.rate(), 100.0 * wait_seconds_ / step_seconds_,
                   100.0 * comm_seconds_ / step_seconds_, last.needed_memory() / 1048576.0));
 }
 

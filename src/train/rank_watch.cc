@@ -8,6 +8,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/comm/launcher.h"
@@ -60,6 +61,15 @@ struct RankWatch::Report {
   double compute, wait_data, comm, memory_bytes;
   double to_previous, to_next;  // on the first rank of a node: seconds for kLinkBytes each way
 };
+
+void RankWatch::begin() const {
+  if (grid_.world().rank() != 0) return;
+  try {
+    remove_if_there(setting_.file, ExitStatus::kRunFolder);
+  } catch (const RunFolderError& error) {
+    report_line(fmt::format("{}; the run goes on", error.what()));
+  }
+}
 
 void RankWatch::add(double seconds, double wait_data_seconds, double exposed_comm_seconds,
                     double longest_seconds) {

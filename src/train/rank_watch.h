@@ -21,6 +21,9 @@ class RankWatch {
   };
   RankWatch(const ProcessGrid& grid, Setting setting) : grid_(grid), setting_(std::move(setting)) {}
 
+  // Call it when steps begin: removes the file of an earlier start, which may have had other ranks.
+  void begin() const;
+
   // Adds a step of this rank. `longest_seconds` is the longest time of all ranks; it is their
   // common clock, so that all ranks agree when a window is full.
   void add(double seconds, double wait_data_seconds, double exposed_comm_seconds,

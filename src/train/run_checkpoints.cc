@@ -21,6 +21,12 @@
 #include "train/starting_point.h"
 
 namespace trireme {
+namespace {
+
+// Says where an evaluation of some samples takes them: missing, from the beginning of the data.
+constexpr const char* kEvaluationAttribute = "evaluation_samples";
+
+}  // namespace
 
 bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
@@ -209,7 +215,20 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   if (run_.runtime.rank() == 0) say_resumed(checkpoint, changes);
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
-          .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults})};
+          .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults}),
+          .older_evaluations = !imported && evaluated_beginning(checkpoint)};
+}
+
+// Whether the checkpoint's run evaluated on some samples of the held-out data, from their
+// beginning.
+bool RunCheckpoints::evaluated_beginning(const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  if (info.extra.contains(kEvaluationAttribute)) return false;
+  try {
+    return config_from_ini(info.config, checkpoint.path()).eval.batches.has_value();
+  } catch (const ConfigError&) {  // of another version, which knew other keys
+    return true;
+  }
 }
 
 // Collective over the world. What a model with states computes depends on which samples meet in
@@ -286,6 +305,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
   if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
+  if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   for (const DataAttribute& attribute : describe_data(run_.data, run_.validation)) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }

@@ -43,6 +43,9 @@ class RunCheckpoints {
     std::int64_t step = 0, samples = 0;  // steps done, samples consumed
     bool continues = true;               // with the folder's branch; false: began a new one
     std::string changes = {};            // since the checkpoint, that affect results
+    // Whether the checkpoint's evaluations of some samples (eval.batches) read the beginning of the
+    // held-out data, as earlier versions did.
+    bool older_evaluations = false;
   };
   // Collective over the world. Restores the checkpoint that run.resume asks for. If there is none,
   // takes the weights and states of run.start_from, or draws the initial values. Files that are not
@@ -62,6 +65,7 @@ class RunCheckpoints {
                        const std::vector<std::string>& fresh) const;
   void check_parameters(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
+  static bool evaluated_beginning(const Checkpoint& checkpoint);
   void note_groups_of_samples(const Checkpoint& checkpoint,
                               std::vector<ChangedSetting>& changes) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;

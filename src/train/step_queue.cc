@@ -54,6 +54,8 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
   if (ctx_.device.kind != DeviceKind::kCpu) metrics.device_memory_bytes = most[4];
   std::copy_n(most.begin() + uses, kMemoryUses, metrics.memory_peak.begin());
   metrics.skipped = !result.finite;
+  metrics.no_targets = result.targets == 0;
+  if (metrics.no_targets) metrics.loss_scale.reset();  // it is what it was
   if (metrics.loss_scale) metrics.loss_scale = result.loss_scale;
   return known;
 }

@@ -81,7 +81,8 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       queue_(run.device.context, run.grid,
              run.config.batch.global * run.task.units_of_sample(run.sample)),
       step_number_(start_.step),
-      samples_(start_.samples) {
+      samples_(start_.samples),
+      older_evaluations_(start_.older_evaluations) {
   run.phases.done("journal");
 }
 
@@ -180,6 +181,7 @@ void TrainingLoop::start_record() {
   PreparedRun& run = prepared_;
   const std::size_t taken = run.step.connect(run.config.batch.micro, run.model.plan.length);
   run.phases.done("connections");
+  rank_watch_.begin();
   note_start(taken);
   if (run.tuner) {
     tell_tuned();
@@ -403,12 +405,31 @@ void TrainingLoop::evaluate_now() {
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
   const double seconds = watch.seconds();
   if (deadline_) deadline_->evaluation_took(seconds);
+  if (sums.targets == 0) {
+    journal_.say(
+        fmt::format("step {}: evaluation without one target, so there is no loss ({:.1f} s)",
+                    step_number_, seconds));
+    return;
+  }
+  tell_older_evaluations(most);
   Evaluation evaluation{.step = step_number_, .loss = sums.mean_loss(), .seconds = seconds};
   if (sums.correct) {
     evaluation.top1 = sums.share(sums.correct->top1);
     evaluation.top5 = sums.share(sums.correct->top5);
   }
   journal_.evaluation(evaluation, prepared_.task.measures(sums));
+}
+
+// Once: a checkpoint from the time when a part of the held-out data was its beginning.
+void TrainingLoop::tell_older_evaluations(std::optional<std::int64_t> most) {
+  if (!std::exchange(older_evaluations_, false)) return;
+  if (takes_all(*prepared_.validation_data, prepared_.config.batch.micro, most)) return;
+  const std::string what = fmt::format(
+      "eval.batches {} now reads samples from everywhere in the held-out data: losses of "
+      "evaluations up to step {} were those of its beginning, so they cannot be compared",
+      *prepared_.config.eval.batches, start_.step);
+  journal_.say(what);
+  journal_.note(step_number_, "changed", 0.0, what);
 }
 
 void TrainingLoop::save() {
@@ -418,7 +439,8 @@ void TrainingLoop::save() {
   const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
   const Stopwatch watch;
   runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
-  const std::string path = checkpoints_.save({step_number_, samples_});
+  const std::string path = checkpoints_.save(
+      {.step = step_number_, .samples = samples_, .older_evaluations = older_evaluations_});
   const double seconds = runtime.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
   hang_limit_.checkpoint_took(bytes, seconds);
   runtime.set_timeout(hang_limit_.seconds());

@@ -58,6 +58,7 @@ class TrainingLoop {
   void tell_tuned();
   void check_copies_now();
   void evaluate_now();
+  void tell_older_evaluations(std::optional<std::int64_t> most);
   void save();
   void trace_done(bool last = false);
 
@@ -87,6 +88,7 @@ class TrainingLoop {
   std::int64_t step_number_ = 0;  // steps queued
   std::int64_t samples_ = 0;      // consumed by them
   bool stop_ = false;             // some rank wants to stop
+  bool older_evaluations_;        // see RunCheckpoints::Position; it was not told yet
   bool late_ = false;             // this rank does, because the job's end is near
 };
 

@@ -1,8 +1,10 @@
 // Evaluation on every grid equals evaluation on one rank, and counts every token once.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,9 +12,12 @@
 #include "trireme/base/error.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/tasks/task.h"
 #include "trireme/tasks/texts.h"
+#include "trireme/train/evaluation.h"
 #include "trireme/train/evaluator.h"
 
+#include "models/bert/bert.h"
 #include "models/gpt/gpt.h"
 #include "support/message_of.h"
 #include "support/mpi_test.h"
@@ -150,6 +155,71 @@ TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
            }).loss_sum;
   }
   EXPECT_NEAR(whole, sum / 40, 1e-6);
+}
+
+// A part of the data comes from everywhere in them, always in the same order.
+TEST_F(Evaluate, SomeMicroBatchesAreOfAllTheData) {
+  const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
+  const auto texts = tasks::texts(data, false);
+  const parallel::Stage stage(ctx_, alone_, models::gpt_plan(model_), {.seed = 3});
+  parallel::PipelineExecutor executor(ctx_, stage);
+  std::vector<double> in_order, taken;
+  for (std::uint64_t i = 0; i < data->samples(); ++i) {
+    const TokenBatch window = data->read(std::vector{i});
+    in_order.push_back(parallel::evaluate(executor, 1, [&](int) {
+                         return make_micro_batch(ctx_, window, 16, 0, 1, false);
+                       }).loss_sum);
+  }
+  const auto sum_of = [&](std::int64_t micro, std::optional<std::int64_t> limit) {
+    return evaluate(executor, *texts, micro, limit).loss_sum;
+  };
+  for (std::int64_t count = 1; count <= 9; ++count) {
+    taken.push_back(sum_of(1, count) - (count == 1 ? 0.0 : sum_of(1, count - 1)));
+  }
+  taken.push_back(sum_of(1, {}) - sum_of(1, 9));
+  for (std::size_t i = 0; i < in_order.size(); ++i) {
+    const auto same = [&](double loss) { return std::abs(loss - in_order[i]) < 1e-6; };
+    EXPECT_EQ(std::ranges::count_if(taken, same), 1) << i;
+  }
+  const auto is_of_b = [&](double loss) {
+    return std::any_of(in_order.begin() + 7, in_order.end(),
+                       [&](double other) { return std::abs(loss - other) < 1e-6; });
+  };
+  EXPECT_TRUE(std::any_of(taken.begin(), taken.begin() + 5, is_of_b));
+  // The number of samples alone decides, and all of them are taken in their order.
+  EXPECT_NEAR(sum_of(3, 2), sum_of(1, 6), 1e-6);
+  EXPECT_EQ(sum_of(3, 4), sum_of(3, {}));
+  const ProcessGrid grid(runtime(), {runtime().size(), 1, 1});
+  const parallel::Stage shared(ctx_, grid, models::gpt_plan(model_), {.seed = 3});
+  parallel::PipelineExecutor together(ctx_, shared);
+  EXPECT_EQ(evaluate(together, *texts, 1, 5).loss_sum, sum_of(1, 5));
+}
+
+// Ends of texts are never hidden.
+TEST_F(Evaluate, DataWithoutOneTargetAreAFault) {
+  const std::string path = folder_ + "/ends.h5";
+  if (runtime().rank() == 0) {
+    TokenShardWriter writer(path, make_byte_tokenizer(), "validation", "made up");
+    writer.append(std::vector<std::int32_t>(40, 256), std::vector<std::uint64_t>{0}, 1);
+    writer.commit();
+  }
+  runtime().world().barrier().wait_host();
+  models::BertConfig model;
+  model.layers = 1;
+  model.width = 16;
+  model.heads = 2;
+  model.hidden = 16;
+  model.vocabulary = 261;
+  model.context = 12;
+  const auto data =
+      tasks::find_task("masked_language_model")
+          .open({.paths = {{path}}, .training = false, .any_split = true, .sample = {12}},
+                runtime().world());
+  const parallel::Stage stage(ctx_, alone_, models::bert_plan(model), {.seed = 3});
+  // bad input: `eval`: data without one target | ...: 4 samples without one target: there is no
+  // loss to tell | 3
+  EXPECT_EQ(testing::message_of<DataError>([&] { evaluate_on(ctx_, stage, *data, 4, 12); }),
+            path + ": 4 samples without one target: there is no loss to tell");
 }
 
 TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {

@@ -1,10 +1,12 @@
 // fp16 with dynamic loss scaling, on grids: overflow anywhere skips the step everywhere.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "trireme/ops/softmax_loss.h"
 #include "trireme/parallel/trainer_step.h"
 
 #include "models/gpt/gpt.h"
@@ -34,13 +36,18 @@ class Training {
               options_of(compute, scaling)),
         number_(steps_before) {}
 
-  parallel::StepResult train() {
+  parallel::StepResult train(bool with_targets = true) {
     const parallel::MicroBatchShare mine =
         parallel::share_of(kMicroBatches, grid_.extent(kDataAxes), grid_.index(kDataAxes));
     ++number_;
-    return step_.train(
-        make_batches(ctx_, BatchShape(), number_ * kMicroBatches + mine.first, mine.count, true),
-        number_, 1e-3f, 7);
+    std::vector<nn::MicroBatch> batches =
+        make_batches(ctx_, BatchShape(), number_ * kMicroBatches + mine.first, mine.count, true);
+    for (nn::MicroBatch& batch : batches) {
+      if (with_targets) break;
+      std::ranges::fill(batch.field(nn::kTargets).span<std::int32_t>(), ops::kMaskedTarget);
+      batch.target_count = 0;
+    }
+    return step_.train(batches, number_, 1e-3f, 7);
   }
 
   // Everything that a step may change, but the scale.
@@ -117,6 +124,27 @@ TEST(LossScaling, SkippedStepsDoNotCountForAdamW) {
     EXPECT_TRUE(fresh.train().finite);
     EXPECT_EQ(late.bytes(), fresh.bytes()) << grid.to_string() << ", " << skipped << " skipped";
     EXPECT_EQ(ops::read_step_state(late.context()).updates, 1);
+  }
+}
+
+TEST(LossScaling, AStepWithoutTargetsChangesNothing) {
+  for (const GridShape& grid : grids()) {
+    for (const DType compute : {DType::kF32, DType::kF16}) {
+      Training training(grid, compute, {.initial = 256.0f, .interval = 1});
+      EXPECT_TRUE(training.train().finite);
+      const std::vector<char> before = training.bytes();
+      const ops::StepState state = ops::read_step_state(training.context());
+      const parallel::StepResult nothing = training.train(/*with_targets=*/false);
+      EXPECT_EQ(nothing.targets, 0);
+      EXPECT_TRUE(std::isnan(nothing.loss));
+      EXPECT_TRUE(nothing.finite);  // no sign of divergence
+      EXPECT_EQ(training.bytes(), before) << grid.to_string();
+      EXPECT_EQ(ops::read_step_state(training.context()).updates, state.updates);
+      EXPECT_EQ(ops::read_step_state(training.context()).loss_scale, state.loss_scale);
+      const parallel::StepResult next = training.train();
+      EXPECT_TRUE(next.finite && std::isfinite(next.loss)) << grid.to_string();
+      EXPECT_NE(training.bytes(), before);
+    }
   }
 }
 

@@ -85,8 +85,24 @@ class Train(unittest.TestCase):
             if path != self.checkpoint(run, step):
                 path.unlink()
 
-    def remove_tensor(self, run, step, name):
+    def remove(self, run, step, name):
         subprocess.run([WITHOUT, name, self.checkpoint(run, step)], check=True, capture_output=True, timeout=60)
+
+    def test_a_part_of_the_held_out_data_was_its_beginning(self):
+        few = ("--eval.every", "2", "--checkpoint.every", "0")
+        said = "eval.batches 1 now reads samples from everywhere in the held-out data: losses of evaluations up to step 4"
+        self.train("some", 1, "--run.steps", "4", "--eval.batches", "1", *few)
+        self.remove("some", 4, "evaluation_samples")
+        for steps, times in ((5, 1), (7, 0)):
+            self.train("some", 1, "--run.steps", str(steps), "--eval.batches", "1", *few)
+            self.assertEqual(self.output.count(said), times, self.output)
+        events = (self.folder / "some/events.jsonl").read_text()
+        self.assertEqual(events.count(said), 1, events)
+        # An evaluation of all of them is what it was.
+        self.train("all", 1, "--run.steps", "4", *few)
+        self.remove("all", 4, "evaluation_samples")
+        self.train("all", 1, "--run.steps", "6", *few, "--eval.batches", "1")
+        self.assertNotIn("now reads samples", self.output)
 
     def test_watching_the_ranks_changes_no_bit(self):
         self.assertEqual(self.train("watched", 2, "--grid.data", "2", "--log.stragglers", "0.001"), self.whole)
@@ -98,6 +114,9 @@ class Train(unittest.TestCase):
         # Of two, each is the other's only peer.
         self.assertAlmostEqual(times[0]["times_peers"] * times[1]["times_peers"], 1, delta=0.01)
         self.assertFalse((self.folder / "whole/ranks.json").exists())
+        # Of a start whose first window does not end it says nothing.
+        self.train("watched", 1, "--run.steps", str(STEPS + 1))
+        self.assertFalse((self.folder / "watched/ranks.json").exists())
 
     def test_memory_says_what_the_ranks_of_a_run_hold(self):
         said = self.folder / "memory.json"
@@ -368,10 +387,10 @@ class Train(unittest.TestCase):
         self.assertEqual(differ.stdout, b"")
         # A checkpoint of a version that stored no count starts from its step.
         self.start_over_from("uncounted", 20)
-        self.remove_tensor("uncounted", 20, "state/updates")
+        self.remove("uncounted", 20, "state/updates")
         self.assertEqual(self.train("uncounted", 2, "--grid.data", "2"), self.whole)
         self.start_over_from("uncounted-skips", 20, of="skips")
-        self.remove_tensor("uncounted-skips", 20, "state/updates")
+        self.remove("uncounted-skips", 20, "state/updates")
         metrics = self.train("uncounted-skips", 2, *more)
         self.assertEqual([m["step"] for m in metrics if "loss" in m], list(range(1, STEPS + 1)))
         self.assertNotEqual(metrics, skips)

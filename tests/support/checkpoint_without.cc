@@ -1,5 +1,5 @@
-// Writes a checkpoint anew without one of its tensors, as a version would that did not know it.
-// usage: checkpoint_without TENSOR FOLDER/step-NNNNNNNN.h5
+// Writes a checkpoint anew without one of its tensors or further attributes, as a version would
+// that did not know it. usage: checkpoint_without TENSOR|ATTRIBUTE FOLDER/step-NNNNNNNN.h5
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -14,8 +14,9 @@ int main(int count, char** arguments) {
   trireme::Runtime runtime;
   runtime.run([&] {
     const auto checkpoint = trireme::Checkpoint::open(runtime.world(), path);
-    if (!checkpoint.contents().find(left_out)) {
-      throw trireme::CheckpointError(path + ": holds no tensor " + left_out);
+    trireme::CheckpointInfo info = checkpoint.info();
+    if (info.extra.erase(left_out) == 0 && !checkpoint.contents().find(left_out)) {
+      throw trireme::CheckpointError(path + ": holds no " + left_out);
     }
     std::vector<std::vector<char>> memory;
     std::vector<trireme::TensorSlice> slices;
@@ -27,8 +28,7 @@ int main(int count, char** arguments) {
     }
     checkpoint.read(runtime.world(), slices);
     const std::string folder = std::filesystem::path(path).parent_path();
-    trireme::write_checkpoint(runtime.world(), runtime.recorder(), folder, checkpoint.info(),
-                              slices);
+    trireme::write_checkpoint(runtime.world(), runtime.recorder(), folder, info, slices);
     return trireme::ExitStatus::kDone;
   });
 }

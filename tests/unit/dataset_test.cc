@@ -150,6 +150,21 @@ TEST_F(Dataset, MixesByWeightAndEachPartHasItsOwnEpochs) {
   EXPECT_EQ(std::set<std::uint64_t>(seen[1].begin(), seen[1].end()).size(), 100u);
 }
 
+// Without weights a small shard gives few samples.
+TEST_F(Dataset, EqualWeightsThatAreWrittenCount) {
+  const std::string large = shard("a.h5", {400}), small = shard("b.h5", {7});
+  const auto from_small = [&](const std::vector<WeightedPath>& data) {
+    const auto dataset = open(data, 6);
+    int count = 0;
+    for (std::uint64_t i = 0; i < 20; ++i) count += dataset->place_of(i).shard == 1 ? 1 : 0;
+    return count;
+  };
+  EXPECT_LE(from_small({{large}, {small}}), 1);
+  EXPECT_EQ(from_small({{large, 1.0}, {small, 1.0}}), 10);
+  EXPECT_EQ(from_small({{large, 1.0}, {small}}), 10);
+  EXPECT_EQ(from_small({{large, 0.5}, {small, 0.5}}), 10);
+}
+
 TEST_F(Dataset, FoldersGiveTheShardsOfTheSplit) {
   shard("in/b.h5", {20}, 20);
   shard("in/a.h5", {10}, 10);

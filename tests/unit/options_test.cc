@@ -230,7 +230,7 @@ TEST(Options, AKeyThatHasADefaultButNoValueIsWrittenAsAuto) {
 TEST(Options, WeightedPaths) {
   std::vector<WeightedPath> paths;
   EXPECT_EQ(read_value("a.h5,b/c.h5=2.5,d\\,e\\=f=0.5", paths, {}), "");
-  const std::vector<WeightedPath> expected = {{"a.h5", 1}, {"b/c.h5", 2.5}, {"d,e=f", 0.5}};
+  const std::vector<WeightedPath> expected = {{"a.h5"}, {"b/c.h5", 2.5}, {"d,e=f", 0.5}};
   EXPECT_EQ(paths, expected);
   EXPECT_EQ(write_value(paths), "a.h5,b/c.h5=2.5,d\\,e\\=f=0.5");
   EXPECT_EQ(read_value("a,,b", paths, {}), "holds an empty path");
@@ -239,6 +239,10 @@ TEST(Options, WeightedPaths) {
   EXPECT_EQ(read_value("a=two", paths, {}), "holds the weight 'two', which is not a number");
   EXPECT_EQ(read_value("a=0", paths, {}), "holds the weight '0', which must be above 0");
   EXPECT_EQ(paths, expected);  // what is refused changes nothing
+  // A weight of 1 that is written is one.
+  EXPECT_EQ(read_value("a=1,b", paths, {}), "");
+  EXPECT_EQ(paths, (std::vector<WeightedPath>{{"a", 1.0}, {"b"}}));
+  EXPECT_EQ(write_value(paths), "a=1,b");
   EXPECT_EQ(read_value("", paths, {}), "");
   EXPECT_TRUE(paths.empty());
 }

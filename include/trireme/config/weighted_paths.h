@@ -1,5 +1,5 @@
-// Lists of paths as values of options: "PATH" (weight 1) or "PATH=WEIGHT", joined by commas; a
-// backslash makes the next character an ordinary one.
+// Lists of paths as values of options: "PATH" or "PATH=WEIGHT", joined by commas; a backslash makes
+// the next character an ordinary one. A weight that is written counts, whatever it is.
 #pragma once
 
 #include <string>
@@ -14,6 +14,8 @@ namespace trireme {
 // See read_value and write_value in options.h.
 std::string read_value(std::string_view text, std::vector<WeightedPath>& value, const Limit& limit);
 std::string write_value(const std::vector<WeightedPath>& value);
+// Throws ConfigError if a path has a weight. `key`: whose value it is, as "--data".
+void refuse_weights(std::string_view key, const std::vector<WeightedPath>& paths);
 inline std::string value_placeholder(const std::vector<WeightedPath>&) {
   return "PATH[=WEIGHT],...";
 }

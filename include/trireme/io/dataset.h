@@ -28,17 +28,18 @@ enum class SampleOrder {
   kSequential,
 };
 
-// A path and its weight in a mixture, relative to the other weights.
+// A path and its weight in a mixture, relative to the other weights. Where one of several paths has
+// a weight, those without one weigh 1.
 struct WeightedPath {
   std::string path;
-  double weight = 1;
+  std::optional<double> weight = {};
 
   bool operator==(const WeightedPath&) const = default;
 };
 
 struct DatasetOptions {
-  // Shard files and folders of them. If all weights are 1, the shards form one dataset; otherwise
-  // each path is a part of a mixture.
+  // Shard files and folders of them. Without any weight the shards form one dataset; otherwise each
+  // path is a part of a mixture.
   std::vector<WeightedPath> data;
   // Only the shards of this split are taken from a folder; empty: all shards.
   std::string split = "train";

@@ -14,8 +14,8 @@
 namespace trireme {
 
 struct ImageDatasetOptions {
-  // Shard files and folders of them. If all weights are 1, the shards form one dataset; otherwise
-  // each path is a part of a mixture.
+  // Shard files and folders of them. Without any weight the shards form one dataset; otherwise each
+  // path is a part of a mixture.
   std::vector<WeightedPath> data;
   // Only the shards of this split are taken from a folder; empty: all shards.
   std::string split = "train";

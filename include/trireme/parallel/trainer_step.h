@@ -36,7 +36,9 @@ struct StepOptions {
 
 // Equal on every rank.
 struct StepResult {
-  double loss = 0.0;           // mean over the targets of the global batch
+  // Mean over the targets of the global batch. Without any the step changes nothing, and this is
+  // NaN.
+  double loss = 0.0;
   double gradient_norm = 0.0;  // before clipping
   std::int64_t targets = 0;
   bool finite = true;       // false: the step was skipped; at most the loss scale changed

@@ -27,6 +27,7 @@ struct StepMetrics {
   double device_memory_bytes = 0.0;
   std::array<double, kMemoryUses> memory_peak{};
   bool skipped = false;                   // non-finite gradients: the step changed nothing
+  bool no_targets = false;                // so there is no loss: the step changed nothing
   std::optional<double> loss_scale = {};  // fp16: the scale for the next step
 
   // Peak use of the memory that a run runs short of first: the GPU's if there is one, else the
