@@ -312,7 +312,7 @@ class Train(unittest.TestCase):
         self.assertRegex(self.output, "(?m)^results will agree to rounding, not to the bit: .*batch_runs was 2, is 4$")
         self.assertEqual(self.train("many", 2, "--grid.data", "2", "--shard.stage", "2"), self.whole)
         self.assertRegex(self.output, r"; whole gradients stay, since gradients that are reduced after each micro-batch "
-                         r"would take no less \([\d.]+ kB, not [\d.]+ kB\)\n")
+                         r"would take no less \([\d.]+ KiB, not [\d.]+ KiB\)\n")
         self.train("three", 3, "--shard.stage", "2", "--run.steps", "2")
         self.assertIn("; whole gradients stay, since 3 data replicas are no power of two that divides 6 micro-batches\n",
                       self.output)

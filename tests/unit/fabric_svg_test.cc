@@ -34,7 +34,7 @@ TEST(FabricSvg, TheLoadOfLinks) {
   // The worst link is as deep as can be, one with a quarter of its load is pale.
   EXPECT_NE(
       svg.find("class=\"s1\" stroke-opacity=\"1.00\" style=\"stroke-width:4.0\"><title>switch2.0 "
-               "- switch1.1: 1 cable, 80 Gbit/s each way, from assumption; 4.0 MB a step, 0.4 "
+               "- switch1.1: 1 cable, 80 Gbit/s each way, from assumption; 3.81 MiB a step, 0.4 "
                "ms</title>"),
       std::string::npos)
       << svg;
@@ -100,7 +100,7 @@ TEST(FabricSvg, ManyHostsAreText) {
   EXPECT_NE(svg.find(">100 hosts: n[100-199]; data 100-199</text>"), std::string::npos) << svg;
   EXPECT_NE(svg.find("<title>8 switches: spine[0-7], level 2</title>"), std::string::npos) << svg;
   EXPECT_NE(
-      svg.find("spine[0-7] - leaf0: 8 cables, 64 Gbit/s each way, from ibnetdiscover; 8.0 MB a "
+      svg.find("spine[0-7] - leaf0: 8 cables, 64 Gbit/s each way, from ibnetdiscover; 7.63 MiB a "
                "step, 1.0 ms"),
       std::string::npos)
       << svg;

@@ -72,8 +72,8 @@ TEST(BatchRunsOfConfig, EachMicroBatchIsARunWhereThatSavesMemory) {
     EXPECT_EQ(runs_of({4, 64, stage}), 0);
     EXPECT_EQ(runs_of({2, 64, stage}), 0);
     EXPECT_EQ(why({2, 64, stage}),
-              "gradients that are reduced after each micro-batch would take no less (5.5 MB, not "
-              "2.2 MB)");
+              "gradients that are reduced after each micro-batch would take no less (5.25 MiB, not "
+              "2.06 MiB)");
   }
   EXPECT_EQ(runs_of({4, 32, 1}), 0);
   EXPECT_EQ(why({4, 32, 1}), "shard.stage 1 does not divide gradients");
@@ -84,8 +84,8 @@ TEST(BatchRunsOfConfig, TheGroupThatSharesACopyCounts) {
   EXPECT_EQ(runs_of({4, 32, 2, 4}), 32);
   EXPECT_EQ(runs_of({4, 32, 2, 2}), 0);
   EXPECT_EQ(why({4, 32, 2, 2}),
-            "gradients that are reduced after each micro-batch would take no less (3.4 MB, not "
-            "2.2 MB)");
+            "gradients that are reduced after each micro-batch would take no less (3.22 MiB, not "
+            "2.06 MiB)");
   EXPECT_EQ(runs_of({4, 8, 2, 2}), 8);
   EXPECT_EQ(why({4, 8, 2, 2}), "");
 }
