@@ -2,93 +2,69 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
-
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
+#include <utility>
 
 #include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr ExitStatus kStatus = ExitStatus::kData;
 
-std::uint64_t bytes_of(const std::string& path) {
-  std::error_code error;
-  const std::uint64_t size = fs::file_size(path, error);
-  if (error) unreadable(path, error.value());
-  return size;
+// Adds the files below a folder. `above`: the folders that hold it, and itself.
+void add_below(const std::string& folder, std::vector<FileFacts>& above,
+               std::vector<InputFile>& files) {
+  for (const std::string& name : names_in(folder, kStatus).value_or(std::vector<std::string>())) {
+    std::string path = folder.ends_with('/') ? folder + name : folder + "/" + name;
+    const FileFacts facts = look_at(path, kStatus);
+    if (facts.is_folder()) {
+      // A link to a folder that holds it would be followed for ever.
+      const bool again = std::ranges::any_of(above, [&](const FileFacts& one) {
+        return one.device == facts.device && one.number == facts.number;
+      });
+      if (again) continue;
+      above.push_back(facts);
+      add_below(path, above, files);
+      above.pop_back();
+    } else if (facts.is_file()) {
+      files.push_back({std::move(path), static_cast<std::uint64_t>(facts.bytes), true});
+    }
+  }
 }
 
 }  // namespace
 
-void unreadable(const std::string& path, int error) {
-  throw DataError(fmt::format("cannot read {}: {}", path, std::strerror(error)));
-}
-
 bool is_input_folder(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) unreadable(path, error ? error.value() : ENOENT);
-  return fs::is_directory(status);
+  const FileFacts facts = look_ahead(path, kStatus);
+  if (!facts.is_there()) throw_unreadable(kStatus, path, "cannot be read", ENOENT);
+  return facts.is_folder();
 }
 
 InputFile input_file(const std::string& path) {
-  std::error_code ignored;
-  if (path == "-" || !fs::is_regular_file(path, ignored)) return {path, 0, false};
-  return {path, bytes_of(path), true};
+  if (path == "-") return {path, 0, false};
+  const FileFacts facts = look_at(path, kStatus);
+  if (!facts.is_file()) return {path, 0, false};
+  return {path, static_cast<std::uint64_t>(facts.bytes), true};
 }
 
 std::vector<InputFile> files_below(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink,
-                                         error);
-  std::vector<fs::path> above{fs::canonical(folder, error)};  // the folders that hold the entry
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;  // a dangling link is not a file
-    if (entry->is_directory(ignored)) {
-      above.resize(static_cast<std::size_t>(entry.depth()) + 1);
-      above.push_back(fs::canonical(entry->path(), ignored));
-      // A link to a folder that holds it would be followed for ever.
-      const bool again = std::find(above.begin(), above.end() - 1, above.back()) != above.end() - 1;
-      if (again) entry.disable_recursion_pending();
-    }
-    if (entry->is_regular_file(ignored)) paths.push_back(entry->path().string());
-  }
-  if (error) unreadable(folder, error.value());
-  std::sort(paths.begin(), paths.end());
   std::vector<InputFile> files;
-  files.reserve(paths.size());
-  for (std::string& path : paths) {
-    const std::uint64_t size = bytes_of(path);
-    files.push_back({std::move(path), size, true});
-  }
+  std::vector<FileFacts> above = {look_at(folder, kStatus)};
+  add_below(folder, above, files);
+  std::ranges::sort(files, {}, &InputFile::path);
   return files;
 }
 
 InputStream::InputStream(const std::string& path, int standard_input)
-    : path_(path),
-      descriptor_(path == "-" ? ::dup(standard_input)
-                              : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) unreadable(path_, errno);
-}
-
-InputStream::~InputStream() {
-  ::close(descriptor_);
-}
+    : file_(path == "-" ? FileReader::of_descriptor("standard input", kStatus, standard_input)
+                        : FileReader(path, kStatus)) {}
 
 std::size_t InputStream::read(void* bytes, std::size_t count) {
   std::size_t size = 0;
   while (size < count) {  // pipes give little at a time
-    const ssize_t got = ::read(descriptor_, static_cast<char*>(bytes) + size, count - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) unreadable(path_, errno);
+    const std::size_t got = file_.read(static_cast<char*>(bytes) + size, count - size);
     if (got == 0) break;
-    size += static_cast<std::size_t>(got);
+    size += got;
   }
   return size;
 }

@@ -1,11 +1,11 @@
 #include "trireme/io/picture_files.h"
 
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 #include "fitted_picture.h"
 #include "input_files.h"
@@ -46,8 +46,7 @@ class PictureFiles::Impl {
         }
         continue;
       }
-      std::error_code ignored;  // reading says what is wrong with a file
-      if (has_picture_name(input) && !std::filesystem::is_directory(input, ignored)) {
+      if (has_picture_name(input) && !look_ahead(input, ExitStatus::kData).is_folder()) {
         ++next_input_;
         file = read_picture_file(input_file(input));
         return true;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
@@ -23,8 +23,6 @@
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "__metadata__";
 constexpr std::int64_t kLengthBytes = 8;  // of the header's length, before it
@@ -179,9 +177,9 @@ FileSet set_from_text(const std::string& bytes) {
 
 // Another kind of file may keep whoever opens it waiting.
 PosixFile open_to_read(const std::string& path) {
-  std::error_code error;
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) refuse_file(path, "not a file");
-  return PosixFile(path, O_RDONLY);
+  const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
+  if (facts.is_there() && !facts.is_file()) refuse_file(path, "not a file");
+  return PosixFile(path, O_RDONLY, ExitStatus::kCheckpoint);
 }
 
 std::string read_index_text(const std::string& path, std::int64_t most) {
@@ -257,18 +255,19 @@ FileSet read_indexed(const std::string& folder, const std::string& index) {
 }
 
 FileSet read_set(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (error && status.type() != fs::file_type::not_found) refuse_file(path, error.message());
-  if (!fs::exists(status)) {
+  const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
+  const auto holds = [&](std::string_view name) {
+    return look_at(fmt::format("{}/{}", path, name), ExitStatus::kCheckpoint).is_there();
+  };
+  if (!facts.is_there()) {
     refuse_file(path, "no such file or folder; name a file of safetensors, or a folder of them");
   }
   FileSet set;
-  if (!fs::is_directory(status)) {
+  if (!facts.is_folder()) {
     add_file(set, path);
-  } else if (fs::exists(path + "/" + kSafetensorsName, error)) {
+  } else if (holds(kSafetensorsName)) {
     add_file(set, path + "/" + kSafetensorsName);
-  } else if (fs::exists(path + "/" + kSafetensorsIndexName, error)) {
+  } else if (holds(kSafetensorsIndexName)) {
     return read_indexed(path, path + "/" + kSafetensorsIndexName);
   } else {
     refuse_file(path,
@@ -280,7 +279,7 @@ FileSet read_set(const std::string& path) {
 }
 
 struct OpenedFile {
-  explicit OpenedFile(const std::string& path) : file(path, O_RDONLY) {}
+  explicit OpenedFile(const std::string& path) : file(path, O_RDONLY, ExitStatus::kCheckpoint) {}
   PosixFile file;
 };
 

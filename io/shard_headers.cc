@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <filesystem>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -11,12 +10,11 @@
 
 #include "trireme/base/caught.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 
@@ -148,8 +146,7 @@ struct ShardKind<ImageShardInfo> {
 
 template <class Info>
 std::vector<Info> shards_of(const std::string& path, const std::string& split) {
-  std::error_code error;
-  const bool folder = fs::is_directory(path, error);
+  const bool folder = look_ahead(path, ExitStatus::kData).is_folder();
   std::vector<Info> shards;
   for (const std::string& file : token_shard_files(path)) {
     Info info = ShardKind<Info>::read(file);

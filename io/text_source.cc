@@ -1,14 +1,12 @@
 #include "text_source.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/philox.h"
 #include "trireme/io/text_kind.h"
 
@@ -124,16 +122,15 @@ std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const
     const std::uint64_t from = std::max(begin, file_begin);
     const std::uint64_t to = std::min(end, file_end);
     if (from < to) {
-      const int descriptor = ::open(input.path.c_str(), O_RDONLY | O_CLOEXEC);
-      if (descriptor < 0) unreadable(input.path, errno);
+      FileReader file(input.path, ExitStatus::kData);
+      file.seek(static_cast<std::int64_t>(from - file_begin));
       const std::size_t at = text.size();
       text.resize(at + (to - from));
-      const ssize_t got =
-          ::pread(descriptor, text.data() + at, to - from, static_cast<off_t>(from - file_begin));
-      const int error = errno;
-      ::close(descriptor);
-      if (got < 0) unreadable(input.path, error);
-      text.resize(at + static_cast<std::size_t>(got));
+      std::size_t got = 0;
+      while (const std::size_t more = file.read(text.data() + at + got, to - from - got)) {
+        got += more;
+      }
+      text.resize(at + got);
     }
     file_begin = file_end;
   }

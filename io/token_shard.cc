@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/io/hdf5.h"
 
 #include "shard_file.h"
@@ -163,19 +164,16 @@ void check_tokens(const TokenShardInfo& info) {
 }  // namespace
 
 std::vector<std::string> token_shard_files(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return {path};
+  if (!look_ahead(path, ExitStatus::kData).is_folder()) return {path};
   std::vector<std::string> files;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_regular_file(ignored) && entry->path().extension() == ".h5") {
-      files.push_back(entry->path().string());
+  const auto names = names_in(path, ExitStatus::kData);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const fs::path file = fs::path(path) / name;
+    if (file.extension() == ".h5" && look_at(file.string(), ExitStatus::kData).is_file()) {
+      files.push_back(file.string());
     }
   }
-  if (error) throw DataError(fmt::format("{}: cannot be listed: {}", path, error.message()));
   if (files.empty()) throw DataError(path + ": the folder holds no shards (*.h5)");
-  std::sort(files.begin(), files.end());
   return files;
 }
 

@@ -192,6 +192,12 @@ std::optional<FileReader> FileReader::open_if_there(const std::string& path, Exi
   return FileReader(path, status, descriptor);
 }
 
+FileReader FileReader::of_descriptor(const std::string& name, ExitStatus status, int descriptor) {
+  const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) throw_unreadable(status, name, "cannot be read", errno);
+  return {name, status, own};
+}
+
 FileReader::FileReader(FileReader&& other) noexcept
     : path_(std::move(other.path_)),
       status_(other.status_),

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/printable.h"
-#include "trireme/base/small_file.h"
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_folder.h"
@@ -30,12 +30,12 @@ constexpr std::int64_t kReadAtOnce = std::int64_t{1} << 20;  // elements
 // Returns the config.json beside the files, as text; empty if there is none.
 std::string read_config_json(Communicator& comm, const std::string& from) {
   return comm.read_once([&]() -> std::string {
-    std::error_code error;
+    constexpr ExitStatus kStatus = ExitStatus::kCheckpoint;
     const fs::path folder =
-        fs::is_directory(from, error) ? fs::path(from) : fs::path(from).parent_path();
-    const std::string path = (folder / "config.json").string();
+        look_ahead(from, kStatus).is_folder() ? fs::path(from) : fs::path(from).parent_path();
     // A class takes some 50 bytes, and models of pictures may have tens of thousands.
-    return fs::exists(path, error) ? read_small_file("the description of the model", path) : "";
+    return read_if_there((folder / "config.json").string(), kStatus, std::size_t{16} << 20)
+        .value_or("");
   });
 }
 

@@ -435,6 +435,20 @@ TEST_F(Prepare, RefusesBadInput) {
   EXPECT_TRUE(fs::is_empty(output()));  // nothing partial is left
 }
 
+TEST_F(Prepare, WhatCannotBeReadIsNotLeftOut) {
+  write("in/a.txt", "some text");
+  fs::create_symlink("nowhere", folder_.path() / "in/dangling");
+  expect_fault<DataError>(options({(folder_.path() / "in").string()}),
+                          "in/dangling: it is a link, and what it names does not exist");
+  fs::remove(folder_.path() / "in/dangling");
+  fs::create_symlink("loop", folder_.path() / "in/loop");
+  expect_fault<DataError>(options({(folder_.path() / "in").string()}), "in/loop: cannot be read");
+  fs::remove(folder_.path() / "in/loop");
+  fs::create_symlink("..", folder_.path() / "in/above");  // is not followed for ever
+  EXPECT_EQ(documents(prepare(options({(folder_.path() / "in").string()})).train),
+            (Texts{"some text"}));
+}
+
 TEST_F(Prepare, RefusesBadOutput) {
   PrepareOptions options = this->options({write("a", testing::sample_text(300000, 1))});
   options.output = write("file", "");

@@ -76,6 +76,8 @@ class FileReader {
   // Nothing where the file is absent.
   static std::optional<FileReader> open_if_there(const std::string& path, ExitStatus status);
   FileReader(const std::string& path, ExitStatus status);  // absence is a fault
+  // A copy of a descriptor that is open already, such as standard input's; `name` is for messages.
+  static FileReader of_descriptor(const std::string& name, ExitStatus status, int descriptor);
   FileReader(FileReader&& other) noexcept;
   FileReader& operator=(FileReader&& other) noexcept;
   ~FileReader();
