@@ -34,6 +34,12 @@ ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request) {
     report_line(fmt::format("config.json: not read, since we do not know them: {}",
                             shown(fmt::format("{}", fmt::join(result.not_read, ", ")))));
   }
+  if (!result.untied.empty()) {
+    report_line(
+        fmt::format("weights: {} differs from the embedding, though config.json ties them: "
+                    "the model gets a head of its own (model.tied false)",
+                    shown(result.untied)));
+  }
   if (!result.left_out.empty()) {
     report_line(fmt::format("weights: left out, since our models do not have these parts: {}",
                             shown(fmt::format("{}", fmt::join(result.left_out, ", ")))));
@@ -52,6 +58,8 @@ Work parse_import(const Arguments& arguments) {
               "model.safetensors.index.json; a config.json beside it describes the model");
   options.add("output", given.run_folder, "", "the new run's folder, which gets a checkpoint");
   add_model_keys(options, given.model);
+  options.add("allow-nonfinite", given.allow_nonfinite, "",
+              "take weights that are NaN or infinite, too; without it they are refused");
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang; while the weights are read and written "
               "their bytes add to that",

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -74,19 +77,15 @@ class Import {
         from_(request.from),
         files_(SafetensorsFiles::open(world_, request.from)),
         request_(request_of(read_config_json(world_, request.from), request.model)),
-        model_(resolve_imported(request_.model)) {
-    if (!model_.foreign) {
-      throw ConfigError(fmt::format("models of family {} have no names in other programs",
-                                    request_.model.family));
-    }
-    foreign_ = model_.foreign();
-    match();
-    const double bytes = held_bytes();
-    check_ranks_hold(runtime, bytes / world_.size(),
-                     fmt::format("importing {} parameters", model_.plan.parameters));
+        allow_nonfinite_(request.allow_nonfinite) {
+    resolve();
     // From here on ranks wait for each other's files.
-    runtime.set_timeout(
-        HangLimit(request.timeout).seconds_with_checkpoint(static_cast<std::int64_t>(bytes)));
+    const auto bytes = static_cast<std::int64_t>(held_bytes());
+    runtime.set_timeout(HangLimit(request.timeout).seconds_with_checkpoint(bytes));
+    if (const auto copy = differing_copy()) untie(*copy, request.model);
+    match();
+    check_ranks_hold(runtime, held_bytes() / world_.size(),
+                     fmt::format("importing {} parameters", model_.plan.parameters));
   }
 
   ImportResult run(Runtime& runtime, const std::string& folder_path) {
@@ -100,6 +99,7 @@ class Import {
                         .checkpoint = write(runtime, folder),
                         .config = folder.file("config.ini"),
                         .not_read = request_.not_read,
+                        .untied = untied_,
                         .left_out = left_out_};
     world_.read_once([&] {
       write_whole_file(result.config, model_to_ini(model_.request));
@@ -109,6 +109,64 @@ class Import {
   }
 
  private:
+  void resolve() {
+    model_ = resolve_imported(request_.model);
+    if (!model_.foreign) {
+      throw ConfigError(fmt::format("models of family {} have no names in other programs",
+                                    request_.model.family));
+    }
+    foreign_ = model_.foreign();
+  }
+
+  // Collective over the world. Returns the first tensor in the files that should be a copy of
+  // another one and is not.
+  std::optional<std::pair<std::string, std::string>> differing_copy() {
+    for (const auto& copy : foreign_.copies) {
+      const SafetensorsEntry* one = find(copy.first);
+      const SafetensorsEntry* other = find(copy.second);
+      if (one == nullptr || other == nullptr) continue;  // match() says what is missing
+      std::int64_t equal = one->shape == other->shape ? 1 : 0;
+      if (equal != 0) {
+        run_together(world_, [&] { equal = share_is_equal(*one, *other) ? 1 : 0; });
+        equal = world_.all_reduce_host(equal, ReduceOp::kMin);
+      }
+      if (equal == 0) return std::pair(one->name, other->name);
+    }
+    return {};
+  }
+
+  // Of this rank's share of the elements.
+  bool share_is_equal(const SafetensorsEntry& one, const SafetensorsEntry& other) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : one.shape) elements *= extent;
+    const std::int64_t share = elements / world_.size() + 1;
+    const std::int64_t end = std::min(elements, share * (world_.rank() + 1));
+    std::vector<float> a, b;
+    for (std::int64_t at = share * world_.rank(); at < end; at += kReadAtOnce) {
+      const std::int64_t count = std::min(kReadAtOnce, end - at);
+      read_floats(one, at, count, a);
+      read_floats(other, at, count, b);
+      // Bits, so that NaN equals itself.
+      if (a.size() != b.size() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // A head that fine-tuning has moved away from the embedding is kept where the family can have
+  // one, unless the user asked for a tied one.
+  void untie(const std::pair<std::string, std::string>& copy, const models::ModelRequest& asked) {
+    const auto was_asked = [&](const auto& key) { return asked.keys.contains(key.first); };
+    if (foreign_.apart.empty() || std::ranges::any_of(foreign_.apart, was_asked)) {
+      throw DataError(fmt::format("{}: {} differs from {}, which the model takes in its place",
+                                  from_, shown(copy.first), shown(copy.second)));
+    }
+    untied_ = copy.first;
+    for (const auto& [key, value] : foreign_.apart) request_.model.keys[key] = value;
+    resolve();
+  }
+
   // Of all ranks together, in fp32.
   double held_bytes() const {
     double elements = 0.0;
@@ -165,7 +223,7 @@ class Import {
         return std::ranges::any_of(
             endings, [&](const std::string& ending) { return entry.name.ends_with(ending); });
       };
-      if (used.contains(&entry) || ends_in_one_of(foreign_.unused)) continue;
+      if (used.contains(&entry) || ends_in_one_of(foreign_.unused) || is_copy(entry)) continue;
       if (ends_in_one_of(foreign_.left_out)) {
         left_out_.push_back(entry.name);
         continue;
@@ -176,31 +234,57 @@ class Import {
     }
   }
 
+  bool is_copy(const SafetensorsEntry& entry) const {
+    return std::ranges::any_of(foreign_.copies,
+                               [&](const auto& copy) { return find(copy.first) == &entry; });
+  }
+
   template <class T>
-  void read_as(ForeignPiece& piece) {
-    const SafetensorsEntry& entry = *entries_[piece.tensor];
-    std::vector<T> bytes;
-    std::vector<float> values;
-    for_each_run(piece, kReadAtOnce, [&](const ForeignRun& run) {
-      bytes.resize(static_cast<std::size_t>(run.count));
-      constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
-      files_.read(entry, run.foreign * kSize, bytes.data(), run.count * kSize);
-      values.resize(bytes.size());
-      std::ranges::transform(bytes, values.begin(),
-                             [](T value) { return static_cast<float>(value); });
-      take_run(piece, run, values);
-    });
+  void read_as(const SafetensorsEntry& entry, std::int64_t at, std::int64_t count,
+               std::vector<float>& values) {
+    std::vector<T> bytes(static_cast<std::size_t>(count));
+    constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+    files_.read(entry, at * kSize, bytes.data(), count * kSize);
+    values.resize(bytes.size());
+    std::ranges::transform(bytes, values.begin(),
+                           [](T value) { return static_cast<float>(value); });
+  }
+
+  // Elements [at, at + count) of a tensor in the files.
+  void read_floats(const SafetensorsEntry& entry, std::int64_t at, std::int64_t count,
+                   std::vector<float>& values) {
+    values.clear();  // of another type there are none
+    if (entry.type == "F32") read_as<float>(entry, at, count, values);
+    if (entry.type == "BF16") read_as<BFloat16>(entry, at, count, values);
+    if (entry.type == "F16") read_as<Half>(entry, at, count, values);
   }
 
   void read() {
+    std::string first;            // tensor of this rank whose weights are not all finite
+    std::int64_t not_finite = 0;  // weights of this rank
+    std::vector<float> values;
     run_together(world_, [&] {
       for (ForeignPiece& piece : pieces_) {
         piece.allocate();
-        const std::string& type = entries_[piece.tensor]->type;
-        if (type == "F32") read_as<float>(piece);
-        if (type == "BF16") read_as<BFloat16>(piece);
-        if (type == "F16") read_as<Half>(piece);
+        const SafetensorsEntry& entry = *entries_[piece.tensor];
+        for_each_run(piece, kReadAtOnce, [&](const ForeignRun& run) {
+          read_floats(entry, run.foreign, run.count, values);
+          const auto finite =
+              std::ranges::count_if(values, [](float v) { return std::isfinite(v); });
+          if (finite < std::ssize(values) && first.empty()) first = entry.name;
+          not_finite += std::ssize(values) - finite;
+          take_run(piece, run, values);
+        });
       }
+    });
+    not_finite = world_.all_reduce_host(not_finite, ReduceOp::kSum);
+    if (not_finite == 0 || allow_nonfinite_) return;
+    run_together(world_, [&] {
+      if (first.empty()) return;
+      throw DataError(
+          fmt::format("{}: {} weights are NaN or infinite, the first in {}; "
+                      "--allow-nonfinite true takes them",
+                      from_, not_finite, shown(first)));
     });
   }
 
@@ -208,8 +292,8 @@ class Import {
     world_.read_once([&]() -> std::string {
       const bool checkpoints = !list_checkpoints(folder.checkpoints()).empty();
       // A run that has written no checkpoint yet has a configuration all the same.
-      std::error_code ignored;
-      if (!checkpoints && !fs::exists(folder.file("config.ini"), ignored)) return "";
+      const bool config = look_at(folder.file("config.ini"), ExitStatus::kRunFolder).is_there();
+      if (!checkpoints && !config) return "";
       throw RunFolderError(fmt::format("{}: holds {} already: import into a new folder",
                                        folder.path(), checkpoints ? "checkpoints" : "config.ini"));
     });
@@ -230,6 +314,8 @@ class Import {
   const std::string from_;
   SafetensorsFiles files_;
   models::ForeignRequest request_;
+  const bool allow_nonfinite_;
+  std::string untied_;  // a head that is not the embedding it was said to be
   models::Model model_;
   models::ForeignModel foreign_;
   std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model

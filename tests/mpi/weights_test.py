@@ -485,6 +485,39 @@ class Weights(ProgramTest):
         self.expect_refusal(3, "tensor ln_f.bias is of F64: F32, BF16 and F16 can be imported", "import", "--from",
                             self.model("wide", (config, bare)), "--output", "run2")
 
+    def test_a_head_that_was_said_to_be_the_embedding(self):
+        config, tensors = files.gpt2()
+        own = {**tensors, "lm_head.weight": files.random_tensor(tuple(tensors["transformer.wte.weight"][1]), "own")}
+        folder = self.model("own", (config, own))
+        for ranks in (1, 2):
+            done = self.run_program("import", "--from", folder, "--output", f"run{ranks}", before=self.on(ranks))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("lm_head.weight differs from the embedding, though config.json ties them", done.stderr)
+            self.expect_done("export", "--checkpoint", f"run{ranks}", "--output", f"out{ranks}")
+            self.assertEqual(files.read_folder(self.folder / f"out{ranks}"), own)
+        # bad input: `import`: a tied head that is not the embedding, with `--model.tied true` | ...: lm_head.weight
+        # differs from transformer.wte.weight, which the model takes in its place | 3
+        self.expect_refusal(3, "lm_head.weight differs from transformer.wte.weight, which the model takes in its place",
+                            "import", "--from", folder, "--output", "run3", "--model.tied", "true")
+        config, tensors = files.bert()
+        for name, like in (("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+                           ("cls.predictions.decoder.bias", "cls.predictions.bias")):
+            other = {**tensors, name: files.random_tensor(tuple(tensors[like][1]), "other")}
+            self.expect_refusal(3, f"{name} differs from {like}", "import", "--from",
+                                self.model(f"bert-{name}", (config, other)), "--output", "run4")
+
+    def test_weights_that_are_not_finite(self):
+        config, tensors = files.gpt2()
+        for name, value in (("transformer.h.0.mlp.c_fc.weight", b"\0\0\xc0\x7f"), ("transformer.ln_f.bias", b"\0\0\x80\xff")):
+            kind, shape, values = tensors[name]
+            folder = self.model(f"bad-{name}", (config, {**tensors, name: (kind, shape, 2 * value + values[8:])}))
+            # bad input: `import`: NaN or infinite weights | ...: 2 weights are NaN or infinite, the first in ...;
+            # --allow-nonfinite true takes them | 3
+            for ranks in (1, 2):
+                self.expect_refusal(3, f"2 weights are NaN or infinite, the first in {name}; --allow-nonfinite true takes "
+                                    "them", "import", "--from", folder, "--output", "run", before=self.on(ranks))
+            self.expect_done("import", "--from", folder, "--output", f"run-{name}", "--allow-nonfinite", "true")
+
     def test_indexes(self):
         folder = self.model("gpt2", files.gpt2())
         index = folder / "model.safetensors.index.json"

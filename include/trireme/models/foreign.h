@@ -41,6 +41,11 @@ struct ForeignModel {
   // Endings of the names of tensors that may be there besides, and that nothing reads: they say
   // nothing that the others do not.
   std::vector<std::string> unused = {};
+  // Tensors that may be there besides and should be equal to another one, as a tied head is to the
+  // embedding: name, name of the other one.
+  std::vector<std::pair<std::string, std::string>> copies = {};
+  // The keys model.* by which a copy is a tensor of its own; empty: our models have no such thing.
+  OptionValues apart = {};
   // The same for parts of the model that ours does not have, and that its outputs do not need.
   std::vector<std::string> left_out = {};
   // Endings of names, and how older files have them: "LayerNorm.weight", "LayerNorm.gamma".

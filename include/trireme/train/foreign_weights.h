@@ -16,10 +16,11 @@ namespace trireme {
 inline constexpr const char* kImportedAttribute = "imported";
 
 struct ImportRequest {
-  std::string from;            // a file of safetensors, or a folder of them (io/safetensors.h)
-  std::string run_folder;      // that gets the checkpoint
-  models::ModelRequest model;  // counts more than what a config.json beside the files says
-  double timeout = 600;        // seconds, comm.timeout; the bytes of the weights add to it
+  std::string from;              // a file of safetensors, or a folder of them (io/safetensors.h)
+  std::string run_folder;        // that gets the checkpoint
+  models::ModelRequest model;    // counts more than what a config.json beside the files says
+  double timeout = 600;          // seconds, comm.timeout; the bytes of the weights add to it
+  bool allow_nonfinite = false;  // NaN and infinite weights are taken, too
 };
 
 struct ImportResult {
@@ -29,6 +30,7 @@ struct ImportResult {
   std::string checkpoint;             // its path
   std::string config;                 // the path of a config.ini with the model's keys
   std::vector<std::string> not_read;  // fields of config.json that we do not know
+  std::string untied;                 // a head that the description ties, and that is its own
   std::vector<std::string> left_out;  // tensors of parts that our model does not have
 };
 

@@ -33,17 +33,18 @@ std::string config_json(const BertConfig& c) {
 }  // namespace
 
 ForeignModel transformers_model(const BertConfig& c) {
-  ForeignModel model{.format = "BERT as transformers has it",
-                     .tensors = {},
-                     .prefix = "bert.",
-                     .unused = {"embeddings.position_ids",         // 0, 1, 2 ...
-                                "cls.predictions.decoder.weight",  // the embedding's
-                                "cls.predictions.decoder.bias"},   // cls.predictions.bias
-                     .left_out = {"pooler.dense.weight", "pooler.dense.bias",  // of other tasks
-                                  "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
-                     .older_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
-                                       {"LayerNorm.bias", "LayerNorm.beta"}},
-                     .config = [c] { return config_json(c); }};
+  ForeignModel model{
+      .format = "BERT as transformers has it",
+      .tensors = {},
+      .prefix = "bert.",
+      .unused = {"embeddings.position_ids"},  // 0, 1, 2 ...
+      .copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                 {"cls.predictions.decoder.bias", "cls.predictions.bias"}},
+      .left_out = {"pooler.dense.weight", "pooler.dense.bias",  // of other tasks
+                   "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
+      .older_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                        {"LayerNorm.bias", "LayerNorm.beta"}},
+      .config = [c] { return config_json(c); }};
   std::vector<ForeignTensor>& all = model.tensors;
   const auto add = [&](const std::string& name, const std::string& ours, const Shape& weight) {
     add_same_layer(all, name, ours, weight);

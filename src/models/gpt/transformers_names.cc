@@ -62,7 +62,8 @@ ForeignModel gpt2_model(const GptConfig& c) {
   }
   add_norm("transformer.ln_f", "norm");
   if (c.tied) {
-    model.unused.emplace_back("lm_head.weight");  // the embedding's
+    model.copies.emplace_back("lm_head.weight", "transformer.wte.weight");
+    model.apart = {{"tied", "false"}};
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
@@ -119,7 +120,8 @@ ForeignModel llama_model(const GptConfig& c) {
   }
   all.push_back(same_tensor("model.norm.weight", "norm.weight", vector));
   if (c.tied) {
-    model.unused.emplace_back("lm_head.weight");  // the embedding's
+    model.copies.emplace_back("lm_head.weight", "model.embed_tokens.weight");
+    model.apart = {{"tied", "false"}};
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
