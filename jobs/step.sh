@@ -3,7 +3,7 @@
 # lost, and reports what happens to the job. README.md in this folder describes what users see of it.
 
 # A signal must not end this shell before it has seen how the step ended.
-trap : TERM USR1
+trap : TERM INT USR1 USR2 XCPU
 
 # trireme would set this itself and restart (src/cli/openmp_waiting.h). With many ranks that restart is
 # half of its loading time.
@@ -59,7 +59,7 @@ run_step() {
 # node is out of reach. So this ends the whole step a while after its first task has ended.
 end_what_is_lost() {
   local grace step
-  trap : USR1 TERM
+  trap : TERM INT USR1 USR2 XCPU
   until grep -qE '^srun: .*(task|Task|Node|NODE|Terminating|aborted)' "$1"; do
     sleep 1
   done
@@ -315,7 +315,7 @@ read_run() {
 keep_watch() {
   local place watchers=()
   [[ $SLURM_JOB_NUM_NODES -gt 1 ]] || return
-  trap : USR1
+  trap : INT USR1 USR2 XCPU
   trap 'kill "${watchers[@]}"; exit' TERM
   for place in 1 2 3; do
     watch_from "$place" "$1" &
@@ -330,7 +330,7 @@ keep_watch() {
 # PLACE FOLDER: keeps one watcher running, on another node if its own is lost.
 watch_from() {
   local node asked=
-  trap : USR1
+  trap : INT USR1 USR2 XCPU
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
@@ -350,7 +350,7 @@ watch_from() {
 watch_host() {
   local place=$1 host=$2 start=$3 folder=$4 seen=0 lost told
   shift 4
-  trap '' USR1
+  trap '' INT USR1 USR2 XCPU
   while sleep 20; do
     told=$(scontrol -o show job "$job" 2> /dev/null)
     [[ $(field JobState "$told") == RUNNING ]] || continue

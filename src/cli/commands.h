@@ -30,6 +30,7 @@ struct Command {
   std::string_view name;
   std::string_view summary;         // one line for --help
   Work (*parse)(const Arguments&);  // throws ConfigError
+  bool on_ranks = false;            // whether all ranks of a launcher may run it together
 };
 
 // In the order of --help.

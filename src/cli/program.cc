@@ -1,5 +1,6 @@
 #include "cli/program.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "trireme/comm/launcher.h"
 
 #include "cli/commands.h"
+#include "cli/commit.h"
 
 namespace trireme::cli {
 namespace {
@@ -41,38 +43,45 @@ Work parse(const Arguments& arguments) {
                                         : fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
-// Runs a function. Returns its status; or, if it throws, reports the fault in one line and returns
-// the fault's status. Only for work that all processes of a job do alike: the first one reports for
-// all.
-template <class Function>
-ExitStatus guarded(const Function& function) {
-  const auto report = [](std::string_view line) {
-    if (launched_tasks().index == 0) report_line(line);
-  };
-  try {
-    return function();
-  } catch (...) {
-    const Error error = caught(std::current_exception());
-    report(error.what());
-    return error.status();
-  }
+// Reports a fault that all processes of a job have alike: the first one reports for all.
+int report(const std::exception_ptr& fault) {
+  const Error error = caught(fault);
+  if (launched_tasks().index == 0) report_line(error.what());
+  return static_cast<int>(error.status());
+}
+
+// Whether other processes of the job may be waiting in MPI for one whose arguments are wrong.
+bool others_may_wait(const Arguments& arguments) {
+  if (launched_tasks().count == 1) return false;
+  const auto command = std::ranges::find(commands(), arguments.at(0), &Command::name);
+  return command == commands().end() || command->on_ranks;
 }
 
 }  // namespace
 
 int run(const Arguments& arguments) {
   Work work;
+  std::exception_ptr wrong;
   std::optional<Runtime> runtime;
-  const ExitStatus status = guarded([&] {
+  try {
     work = parse(arguments);
-    if (work.alone) return work.alone();
-    runtime.emplace();
-    return ExitStatus::kDone;
-  });
+  } catch (...) {
+    wrong = std::current_exception();
+    if (!others_may_wait(arguments)) return report(wrong);
+  }
+  try {
+    if (work.alone) return static_cast<int>(work.alone());
+    runtime.emplace(RuntimeOptions{.call = {.commit = program_and_commit(), .arguments = arguments},
+                                   .algorithms = {}});
+  } catch (...) {
+    return report(wrong ? wrong : std::current_exception());
+  }
   // Outside of any try: an exception that only some ranks throw must not unwind past the runtime,
   // which ends the whole job.
-  if (runtime) runtime->run([&] { return work.on_ranks(*runtime); });
-  return static_cast<int>(status);
+  runtime->run([&] {
+    if (wrong) std::rethrow_exception(wrong);
+    return work.on_ranks(*runtime);
+  });
 }
 
 }  // namespace trireme::cli

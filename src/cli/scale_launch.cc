@@ -16,6 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/train/signals.h"
 
 namespace trireme::cli {
 namespace {
@@ -25,7 +26,8 @@ namespace fs = std::filesystem;
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGUSR1, SIGINT, SIGCHLD}) sigaddset(&set, number);
+  for (const int number : stop_signals()) sigaddset(&set, number);
+  sigaddset(&set, SIGCHLD);
   return set;
 }
 

@@ -19,7 +19,8 @@ struct ScaleLaunch {
   bool cpus_given = false;
 };
 
-// Catches SIGTERM, SIGUSR1 and SIGINT, which it blocks from its construction on, for polling.
+// Catches the signals that end a run (stop_signals), which it blocks from its construction on, for
+// polling.
 class StudySignals {
  public:
   StudySignals();

@@ -8,6 +8,7 @@
 #include "trireme/tensor/cuda.h"
 
 #include "cli/commands.h"
+#include "cli/commit.h"
 
 namespace trireme::cli {
 namespace {
@@ -53,7 +54,7 @@ std::string gpu_text(cuda::Runtime& runtime) {
 std::string version_text() {
   const ops::Context ctx = ops::make_cpu_context(1);
   const bool native = ops::has_native_bf16(ctx);
-  std::string text = fmt::format("trireme {}\n\n", TRIREME_VERSION);
+  std::string text = fmt::format("trireme {}\n\n", program_and_commit());
   const auto add = [&](std::string_view what, const std::string& value) {
     text += line(what, value);
   };

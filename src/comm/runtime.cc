@@ -28,7 +28,9 @@
 #include "mpi_device_support.h"
 #include "rank_place.h"
 #include "recorder_impl.h"
+#include "same_call.h"
 #include "self_communicator.h"
+#include "start_limit.h"
 #include "watchdog.h"
 
 namespace trireme {
@@ -127,6 +129,7 @@ class Runtime::Impl {
   [[noreturn]] void finish(int status);
 
   Startup startup{.program = process_seconds()};  // before MPI
+  std::optional<StartLimit> start_limit{std::in_place};
   MpiSession mpi;
   RuntimeOptions options;
   std::vector<Place> places;
@@ -141,6 +144,8 @@ class Runtime::Impl {
   // object.
   std::shared_ptr<std::atomic<bool>> ending = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<DeviceStaging> staging;  // nullptr: only host tensors
+  RunningClock clock;
+  std::optional<ClockTicker> ticker;
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
   std::unique_ptr<DeviceCarrier> carrier;  // nullptr: only MPI
@@ -160,15 +165,21 @@ Runtime::Impl::Impl(RuntimeOptions given) : options(std::move(given)) {
 void Runtime::Impl::join_world() {
   startup.mpi = process_seconds() - startup.program;
   world = make_world();
+  if (const auto difference = difference_between_ranks(*world, options.call)) {
+    if (mpi.rank == 0) report_line(*difference);
+    finish(static_cast<int>(ExitStatus::kUsage));
+  }
+  ticker.emplace(clock);
   places = gather_places(*world);
   for (const Place& place : places) hosts.emplace_back(place.node);
   find_place();
   if (mpi.size > 1) planned.front().plan->blocks = blocks_of(planned.front().ranks);
   exit_guard.emplace(who(mpi.rank));
   if (mpi.size > 1) {
-    watchdog.emplace(recorder, OwnedComm::duplicate(MPI_COMM_WORLD), mpi.rank, hosts, gettid(),
-                     options.timeout_s);
+    watchdog.emplace(recorder, clock, OwnedComm::duplicate(MPI_COMM_WORLD), mpi.rank, hosts,
+                     gettid(), options.timeout_s);
   }
+  start_limit.reset();
   startup.world = process_seconds() - startup.program - startup.mpi;
 }
 
@@ -386,6 +397,7 @@ void Runtime::Impl::tell_and_abort(const Fault& own, const std::vector<Fault>& k
 }
 
 Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Runtime::Runtime() : Runtime(RuntimeOptions()) {}
 Runtime::~Runtime() = default;
 
 Communicator& Runtime::world() {
@@ -433,6 +445,10 @@ FlightRecorder& Runtime::recorder() {
 }
 int Runtime::cores() const {
   return impl_->cores;
+}
+
+RunningClock& Runtime::clock() {
+  return impl_->clock;
 }
 
 void Runtime::set_timeout(double seconds) {

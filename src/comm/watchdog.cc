@@ -25,15 +25,12 @@ constexpr double kPrinterGrace = 3.0;  // for the lowest answering judge to end 
 constexpr auto kCalm = std::chrono::milliseconds(50);
 constexpr auto kHurried = std::chrono::milliseconds(2);
 
-double seconds_since(std::int64_t ns) {
-  return static_cast<double>(now_ns() - ns) * 1e-9;
-}
-
 }  // namespace
 
-Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
+Watchdog::Watchdog(FlightRecorder& recorder, RunningClock& clock, OwnedComm channel, int rank,
                    std::vector<std::string> hosts, int main_thread, double timeout_s)
     : recorder_(recorder),
+      clock_(clock),
       channel_(std::move(channel)),
       rank_(rank),
       hosts_(std::move(hosts)),

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/running_clock.h"
+
 #include "fault.h"
 #include "hang_analysis.h"
 #include "mpi_util.h"
@@ -27,9 +29,9 @@ namespace trireme {
 class Watchdog {
  public:
   // `hosts` has the hosts of all ranks of the world. `main_thread` is the kernel's id of the thread
-  // to watch.
-  Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank, std::vector<std::string> hosts,
-           int main_thread, double timeout_s);
+  // to watch. Time is that of `clock`, so a suspended job is no hang.
+  Watchdog(FlightRecorder& recorder, RunningClock& clock, OwnedComm channel, int rank,
+           std::vector<std::string> hosts, int main_thread, double timeout_s);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -68,7 +70,10 @@ class Watchdog {
   void act_at_last();
   bool hurried() const { return alarm_ns_ != 0 || !faults_.empty() || own_fault_.has_value(); }
 
+  double seconds_since(std::int64_t ns) { return clock_.seconds_since(ns); }
+
   FlightRecorder& recorder_;
+  RunningClock& clock_;
   OwnedComm channel_;
   const int rank_;
   const std::vector<std::string> hosts_;

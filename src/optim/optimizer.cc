@@ -14,13 +14,13 @@ Tensor zeros(ops::Context& ctx, const Tensor& like) {
 // The part that both optimizers share: the shards, and a list of states for each.
 class ShardOptimizer : public Optimizer {
  public:
-  ShardOptimizer(const OptimizerConfig& config, ops::Context& ctx, std::vector<FlatShard> shards,
-                 const std::vector<std::string>& state_names)
+  ShardOptimizer(const OptimizerConfig& config, ops::Context& ctx, std::vector<FlatShard> shards)
       : config_(config), shards_(std::move(shards)) {
     for (const FlatShard& shard : shards_) {
       States& states = states_.emplace_back();
-      for (const std::string& name : state_names)
+      for (const std::string& name : state_names(config)) {
         states.emplace_back(name, zeros(ctx, shard.master));
+      }
     }
   }
 
@@ -47,8 +47,7 @@ class ShardOptimizer : public Optimizer {
 
 class AdamWOptimizer : public ShardOptimizer {
  public:
-  AdamWOptimizer(const OptimizerConfig& config, ops::Context& ctx, std::vector<FlatShard> shards)
-      : ShardOptimizer(config, ctx, std::move(shards), {"exp_avg", "exp_avg_sq"}) {}
+  using ShardOptimizer::ShardOptimizer;
 
  protected:
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
@@ -65,10 +64,7 @@ class AdamWOptimizer : public ShardOptimizer {
 
 class SgdOptimizer : public ShardOptimizer {
  public:
-  SgdOptimizer(const OptimizerConfig& config, ops::Context& ctx, std::vector<FlatShard> shards)
-      : ShardOptimizer(config, ctx, std::move(shards),
-                       config.momentum == 0.0f ? std::vector<std::string>{}
-                                               : std::vector<std::string>{"velocity"}) {}
+  using ShardOptimizer::ShardOptimizer;
 
  protected:
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
@@ -83,6 +79,12 @@ class SgdOptimizer : public ShardOptimizer {
 };
 
 }  // namespace
+
+std::vector<std::string> state_names(const OptimizerConfig& config) {
+  if (config.kind == OptimizerConfig::Kind::kAdamW) return {"exp_avg", "exp_avg_sq"};
+  if (config.momentum == 0.0f) return {};
+  return {"velocity"};
+}
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ops::Context& ctx,
                                           std::vector<FlatShard> shards) {

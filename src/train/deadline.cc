@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,14 +56,24 @@ std::optional<double> job_end_time() {
     std::from_chars(end.data(), end.data() + end.size(), seconds);
     return seconds;
   }
+  return job_end_time_by_squeue();
+}
+
+std::optional<double> job_end_time_by_squeue() {
+  const std::string job = environment("SLURM_JOB_ID");
+  if (!is_number(job)) return std::nullopt;
   // KILL, because the signals that stop a run are blocked here, and processes that we start inherit
   // that.
   return parse_end_time(first_line_printed_by(
       fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
 }
 
-Deadline::Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds)
-    : end_(end), expected_checkpoint_(checkpoint_seconds), margin_(margin_seconds) {}
+Deadline::Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds,
+                   std::function<std::optional<double>()> ask_again)
+    : end_(end),
+      expected_checkpoint_(checkpoint_seconds),
+      margin_(margin_seconds),
+      ask_again_(std::move(ask_again)) {}
 
 void Deadline::step_took(double seconds) {
   step_ = std::max(step_, seconds);
@@ -80,8 +91,15 @@ double Deadline::checkpoint_seconds() const {
   return kCheckpointFactor * (checkpoint_ > 0.0 ? checkpoint_ : expected_checkpoint_);
 }
 
-bool Deadline::wants_stop(double now, const Ahead& ahead) const {
-  if (!end_) return false;
+bool Deadline::wants_stop(double now, const Ahead& ahead) {
+  if (!end_ || !is_late(now, ahead)) return false;
+  const std::optional<double> end = ask_again_ ? ask_again_() : std::nullopt;
+  if (!end || *end <= *end_) return true;
+  end_ = end;
+  return is_late(now, ahead);
+}
+
+bool Deadline::is_late(double now, const Ahead& ahead) const {
   const double checkpoints = checkpoint_seconds() * (ahead.checkpoint ? 2 : 1);
   return now + (2 + ahead.queued_steps) * step_ + ahead.evaluations * evaluation_ + checkpoints +
              margin_ >

@@ -45,7 +45,8 @@ PreparedRun::PreparedRun(Runtime& ranks, const Config& wanted, std::optional<Com
 }
 
 std::int64_t PreparedRun::checkpoint_bytes() const {
-  return 3 * static_cast<std::int64_t>(sizeof(float)) * model.plan.parameters;
+  const std::size_t of_each = 1 + optim::state_names(step.options().optimizer).size();
+  return static_cast<std::int64_t>(of_each * sizeof(float)) * model.plan.parameters;
 }
 
 // Collective. Before the grid makes its communicators.

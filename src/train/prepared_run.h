@@ -37,7 +37,7 @@ struct PreparedRun {
 
   bool leads() const { return runtime.rank() == 0; }
 
-  // The bytes of a checkpoint: weights and two moments, in fp32.
+  // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
   std::int64_t checkpoint_bytes() const;
 
   StartupPhases phases;

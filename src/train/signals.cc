@@ -1,39 +1,103 @@
 #include "trireme/train/signals.h"
 
+#include <algorithm>
+#include <exception>
+
+#include <fmt/format.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "trireme/base/error.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/log.h"
+#include "trireme/base/thread.h"
 
 namespace trireme {
 namespace {
 
-sigset_t stop_set() {
+struct NamedSignal {
+  int number;
+  const char* name;
+};
+constexpr NamedSignal kStopSignals[] = {{SIGTERM, "SIGTERM"},
+                                        {SIGINT, "SIGINT"},
+                                        {SIGUSR1, "SIGUSR1"},
+                                        {SIGUSR2, "SIGUSR2"},
+                                        {SIGXCPU, "SIGXCPU"}};
+
+constexpr int kStatusOfSecondInterrupt = 130;    // as a shell counts a process that SIGINT ended
+constexpr double kSecondInterruptSeconds = 1.0;  // a launcher may pass one Ctrl-C on twice
+constexpr double kLongStepSeconds = 2.0;
+constexpr long kLookNs = 200'000'000;
+
+double seconds_since(std::int64_t ns) {
+  return static_cast<double>(now_ns() - ns) * 1e-9;
+}
+
+sigset_t set_of(const std::vector<int>& numbers) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGUSR1);
+  for (const int number : numbers) sigaddset(&set, number);
   return set;
 }
 
 }  // namespace
 
+std::vector<int> stop_signals() {
+  std::vector<int> numbers;
+  for (const NamedSignal& signal : kStopSignals) {
+    struct sigaction action {};
+    sigaction(signal.number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) numbers.push_back(signal.number);
+  }
+  return numbers;
+}
+
 StopSignals::StopSignals() {
-  const sigset_t set = stop_set();
+  const std::vector<int> numbers = stop_signals();
+  const sigset_t set = set_of(numbers);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  descriptor_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  TRIREME_CHECK(descriptor_ >= 0, "signalfd failed");
+  thread_ = start_thread("signals", [this, numbers] { wait(numbers); });
 }
 
-StopSignals::~StopSignals() {
-  close(descriptor_);
+void StopSignals::wait(const std::vector<int>& numbers) {
+  const sigset_t set = set_of(numbers);
+  const timespec pause{.tv_sec = 0, .tv_nsec = kLookNs};
+  std::int64_t interrupted_ns = 0;  // by the first SIGINT
+  while (!ending_) {
+    const int number = sigtimedwait(&set, nullptr, &pause);
+    if (number < 0) continue;
+    if (number == SIGINT && interrupted_ns != 0 &&
+        seconds_since(interrupted_ns) >= kSecondInterruptSeconds) {
+      _exit(kStatusOfSecondInterrupt);
+    }
+    if (number == SIGINT && interrupted_ns == 0) interrupted_ns = now_ns();
+    if (!arrived_.exchange(true)) tell(number);
+  }
 }
 
-bool StopSignals::arrived() const {
-  signalfd_siginfo info;
-  if (read(descriptor_, &info, sizeof info) == sizeof info) arrived_ = true;
-  return arrived_;
+void StopSignals::step_begins(double seconds) const {
+  step_seconds_ = seconds;
+  step_ns_ = now_ns();
+}
+
+void StopSignals::tell(int number) const {
+  const std::int64_t begin = step_ns_;
+  if (begin == 0) return;
+  const double expected = step_seconds_;
+  const double left = expected - seconds_since(begin);
+  if (expected > 0.0 && expected < kLongStepSeconds) return;
+  const auto* const signal = std::ranges::find(kStopSignals, number, &NamedSignal::number);
+  try {
+    print_line(words_on_stop(signal->name, left));
+  } catch (const std::exception&) {
+    // Standard output is closed or full, which the run itself finds.
+  }
+}
+
+std::string words_on_stop(const std::string& signal, double seconds) {
+  std::string words = signal + ": stops after this step";
+  if (seconds >= 1.0) words += fmt::format(", about {:.0f} s", seconds);
+  return signal == "SIGINT" ? words + "; a second one ends the run at once" : words;
 }
 
 }  // namespace trireme

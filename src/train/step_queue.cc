@@ -34,11 +34,18 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
   // A step that was queued while the one before was computed began when that one ended.
   const double end = clock_.seconds();
   known.seconds = end - std::max(queued.begin, settled_);
+  // These were not measured by that clock.
+  known.wait_data_seconds = std::min(known.wait_data_seconds, known.seconds);
+  known.comm_seconds = std::min(known.comm_seconds, known.seconds);
   settled_ = end;
 
   const MemoryStats memory = ctx_.allocator->stats();
-  std::vector<double> most = {known.seconds, known.wait_data_seconds, known.comm_seconds,
-                              peak_resident_bytes(), static_cast<double>(memory.total_peak)};
+  std::vector<double> most = {known.seconds,
+                              known.wait_data_seconds,
+                              known.comm_seconds,
+                              peak_resident_bytes(),
+                              static_cast<double>(memory.total_peak),
+                              signals_.arrived() ? 1.0 : 0.0};
   const auto uses = static_cast<std::ptrdiff_t>(most.size());
   most.insert(most.end(), memory.peak.begin(), memory.peak.end());
   grid_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
@@ -53,6 +60,7 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
   metrics.memory_bytes = most[3];
   if (ctx_.device.kind != DeviceKind::kCpu) metrics.device_memory_bytes = most[4];
   std::copy_n(most.begin() + uses, kMemoryUses, metrics.memory_peak.begin());
+  known.stop = most[5] > 0.0;
   metrics.skipped = !result.finite;
   metrics.no_targets = result.targets == 0;
   if (metrics.no_targets) metrics.loss_scale.reset();  // it is what it was

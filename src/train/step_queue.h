@@ -6,16 +6,18 @@
 #include <deque>
 #include <vector>
 
-#include "trireme/base/clock.h"
+#include "trireme/base/running_clock.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/step_metrics.h"
+#include "trireme/train/signals.h"
 
 namespace trireme {
 
 class StepQueue {
  public:
-  StepQueue(const ops::Context& ctx, const ProcessGrid& grid, std::int64_t units_per_step)
-      : ctx_(ctx), grid_(grid), units_per_step_(units_per_step) {}
+  StepQueue(const ops::Context& ctx, const ProcessGrid& grid, RunningClock& clock,
+            const StopSignals& signals, std::int64_t units_per_step)
+      : ctx_(ctx), grid_(grid), clock_(clock), signals_(signals), units_per_step_(units_per_step) {}
 
   // The number of steps that may stay unsettled while nothing needs their results.
   std::size_t ahead() const { return ctx_.device.kind == DeviceKind::kCpu ? 0 : 1; }
@@ -32,6 +34,7 @@ class StepQueue {
   struct Known {
     StepMetrics metrics;                              // of all ranks
     double seconds, wait_data_seconds, comm_seconds;  // of this rank
+    bool stop;                                        // a signal has arrived at some rank
   };
   // Collective over the world. Waits for the oldest steps until at most `left` are queued, and
   // returns those that are done, in order.
@@ -48,8 +51,9 @@ class StepQueue {
 
   const ops::Context& ctx_;
   const ProcessGrid& grid_;
+  RunningClock& clock_;  // a step does not take the time for which its job was suspended
+  const StopSignals& signals_;
   std::int64_t units_per_step_;
-  Stopwatch clock_;
   std::deque<Queued> queued_;
   double settled_ = 0.0;  // when the last step was settled, by clock_
 };

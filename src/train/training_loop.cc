@@ -78,7 +78,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       deadline_(deadline_of_job()),
       cadence_(run.config.checkpoint.every, run.config.checkpoint.mtbf.value_or(0.0) * 3600.0,
                guessed_checkpoint_seconds(), start_.step),
-      queue_(run.device.context, run.grid,
+      queue_(run.device.context, run.grid, run.runtime.clock(), signals,
              run.config.batch.global * run.task.units_of_sample(run.sample)),
       step_number_(start_.step),
       samples_(start_.samples),
@@ -149,7 +149,8 @@ std::optional<Tracer> TrainingLoop::trace_steps() const {
 
 std::optional<Deadline> TrainingLoop::deadline_of_job() const {
   if (!leads() || start_.step >= total_steps()) return std::nullopt;
-  return Deadline(job_end_time(), guessed_checkpoint_seconds(), prepared_.config.checkpoint.margin);
+  return Deadline(job_end_time(), guessed_checkpoint_seconds(), prepared_.config.checkpoint.margin,
+                  &job_end_time_by_squeue);
 }
 
 // The estimate until a checkpoint is measured, for a disk that is not fast.
@@ -281,6 +282,7 @@ std::vector<StepQueue::Known> TrainingLoop::train_step(tasks::StepReader& reader
 void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
   const Config& config = prepared_.config;
   const StepQueue::Mark begin = queue_.mark();
+  if (leads()) signals_.step_begins(last_.step_seconds);
   const double waited_before = reader.wait_seconds();
   const std::vector<nn::MicroBatch> batches = [&] {
     const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "read data");
@@ -319,6 +321,7 @@ bool TrainingLoop::wants_stop() {
 // Reports a step that is known. Called in the order of steps.
 void TrainingLoop::tell(const StepQueue::Known& step) {
   const StepMetrics& metrics = last_ = step.metrics;
+  stop_ = stop_ || step.stop;
   rank_watch_.add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
   cadence_.step_took(metrics.step_seconds);
   hang_limit_.step_took(metrics.step_seconds);
@@ -396,14 +399,15 @@ void TrainingLoop::evaluate_now() {
   settle_all();
   const Config& config = prepared_.config;
   const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "evaluation");
-  const Stopwatch watch;
+  RunningClock& clock = prepared_.runtime.clock();
+  const double begin = clock.seconds();
   std::optional<std::int64_t> most;
   if (config.eval.batches) {
     most = *config.eval.batches * (config.batch.global / config.batch.micro);
   }
   const nn::EvaluationSums sums =
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
-  const double seconds = watch.seconds();
+  const double seconds = clock.seconds() - begin;
   if (deadline_) deadline_->evaluation_took(seconds);
   if (sums.targets == 0) {
     journal_.say(
@@ -437,11 +441,12 @@ void TrainingLoop::save() {
   Runtime& runtime = prepared_.runtime;
   const std::int64_t bytes = prepared_.checkpoint_bytes();
   const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
-  const Stopwatch watch;
+  const double begin = runtime.clock().seconds();
   runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
   const std::string path = checkpoints_.save(
       {.step = step_number_, .samples = samples_, .older_evaluations = older_evaluations_});
-  const double seconds = runtime.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
+  const double seconds =
+      runtime.world().all_reduce_host(runtime.clock().seconds() - begin, ReduceOp::kMax);
   hang_limit_.checkpoint_took(bytes, seconds);
   runtime.set_timeout(hang_limit_.seconds());
   cadence_.checkpoint_took(seconds);

@@ -4,7 +4,11 @@
     python3 cli_ranks_test.py TRIREME MPIEXEC
 """
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -29,6 +33,59 @@ class Ranks(ProgramTest):
                     "--output", "y")
         text = self.expect_done("train", "--help", before=[self.mpiexec, "-n", 4])
         self.assertEqual(text.count("usage: trireme train"), 1)
+
+    def test_all_ranks_have_the_same_arguments(self):
+        data = self.prepare() / "train.h5"
+        train = ["train", "--model.preset", "test-gpt", "--data.train", data, "--run.steps", 1]
+        bench = ["bench", "comm", "--to", "1K"]
+        # bad input: ranks with different flags, or of another commit of the program | rank 1 has --run.seed 2, rank 0
+        # has --run.seed 1: all ranks need the same flags | 2
+        for first, second, line in (
+                ([*train, "--run.seed", 1], [*train, "--run.seed", 2], "rank 1 has --run.seed 2, rank 0 has --run.seed 1"),
+                (train, [*train, "--new.flag", 1], "rank 1 has --new.flag 1, rank 0 has no --new.flag"),
+                ([*bench, "--json", "x"], bench, "rank 1 has no --json, rank 0 has --json x")):
+            with self.subTest(line=line):
+                done = self.run_program(*second, before=[self.mpiexec, "-n", 1, self.program, *first, ":", "-n", 1])
+                self.assertEqual((done.returncode, done.stderr), (2, f"trireme: {line}: all ranks need the same flags\n"))
+        # The same arguments in another order, and in the other way of writing them.
+        self.expect_done("bench", "comm", "--to=1K", "--repeats", 2,
+                         before=[self.mpiexec, "-n", 1, self.program, "bench", "comm", "--repeats", 2, "--to", "1K", ":",
+                                 "-n", 1])
+
+    def test_the_start_has_a_limit(self):
+        # bad input: a rank that ends before MPI starts, or cannot be reached | rank 0 of 2 (...): MPI has not started
+        # within 300 s (TRIREME_MPI_INIT_LIMIT): a rank may have ended before it, or a node cannot be reached | 76
+        bench = ["bench", "comm", "--to", "1K"]
+        done = self.run_program(*bench, before=[self.mpiexec, "-n", 1, "sleep", 30, ":", "-n", 1],
+                                environment={"TRIREME_MPI_INIT_LIMIT": "1"})
+        self.assertEqual(done.returncode, 76, done.stderr)
+        self.assertIn("rank 1 of 2", done.stderr)
+        # bad input: a TRIREME_MPI_INIT_LIMIT that is no number | TRIREME_MPI_INIT_LIMIT=soon: must be a number of
+        # seconds above 0 | 2
+        self.refuse_with({"TRIREME_MPI_INIT_LIMIT": "soon"}, "must be a number of seconds above 0", *bench)
+
+    def refuse_with(self, environment, message, *arguments):
+        self.expect_refusal(2, message, *arguments, before=[self.mpiexec, "-n", 2], environment=environment)
+
+    def test_a_suspended_job_is_no_hang(self):
+        data = self.prepare() / "train.h5"
+        command = [self.mpiexec, "-n", "2", self.program, "train", "--model.preset", "test-gpt", "--data.train", data,
+                   "--run.threads", "1", "--run.steps", "100000000", "--log.every", "1", "--comm.timeout", "2",
+                   "--check.copies", "0", "--checkpoint.every", "0"]
+        with open(self.folder / "out", "w+", encoding="utf-8") as out:
+            with subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, cwd=self.folder) as job:
+                while "\nstep " not in (self.folder / "out").read_text(encoding="utf-8"):
+                    time.sleep(0.1)
+                ranks = subprocess.run(["pgrep", "-P", subprocess.run(["pgrep", "-P", str(job.pid)], check=True, text=True,
+                                                                      capture_output=True).stdout.strip()],
+                                       check=True, text=True, capture_output=True).stdout.split()
+                self.assertEqual(len(ranks), 2)
+                for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 1), (signal.SIGTERM, 0)):
+                    for rank in ranks:
+                        os.kill(int(rank), number)
+                    time.sleep(pause)
+                status = job.wait(100)
+        self.assertEqual(status, 75, (self.folder / "out").read_text(encoding="utf-8")[-2000:])
 
     def test_tells_wrong_input_once(self):
         data = self.prepare() / "train.h5"

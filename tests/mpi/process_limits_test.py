@@ -37,7 +37,7 @@ class ProcessLimits(ProgramTest):
                           ("export", *checkpoint, "--output", "exported"),
                           ("bench", "comm", "--to", "1K")):
             statuses = []
-            for threads in range(10):
+            for threads in (*range(8), 12):
                 for written in ("run", "exported"):
                     shutil.rmtree(self.folder / written, ignore_errors=True)
                 done = self.under_thread_limit(threads, *arguments)
@@ -58,7 +58,7 @@ class ProcessLimits(ProgramTest):
                 done = self.under_thread_limit(threads, "train", *MODEL, "--run.folder", "run", "--run.steps", 2,
                                                "--run.threads", 1, before=[self.mpiexec, "-n", 2])
                 self.assertEqual(done.returncode, 71, done.stderr)
-                self.assertIn("no thread for ", done.stderr)
+                self.assertRegex(done.stderr, "no thread for |MPI could not start")
 
     def test_prepare_does_without_threads(self):
         with_threads = (self.folder / "data/train.h5").read_bytes()

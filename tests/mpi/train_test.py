@@ -500,7 +500,8 @@ class Train(unittest.TestCase):
         return sorted(found)
 
     def test_signal_on_one_rank_stops_all_with_a_checkpoint(self):
-        for number, name in ((signal.SIGTERM, "term"), (signal.SIGUSR1, "usr1")):
+        for number, name in ((signal.SIGTERM, "term"), (signal.SIGUSR1, "usr1"), (signal.SIGINT, "int"),
+                             (signal.SIGUSR2, "usr2"), (signal.SIGXCPU, "xcpu")):
             with self.subTest(signal=name):
                 # Enough steps that it cannot end first; the curve of the learning rate stays the same.
                 more = ["--grid.data", "2", "--run.steps", "100000", "--schedule.name", "constant",
@@ -515,6 +516,43 @@ class Train(unittest.TestCase):
                 stopped = self.metrics(name)[-1]["step"]
                 self.assertIn(f"stopped by a signal after step {stopped}", output)
                 self.assertTrue(self.checkpoint(name, stopped).exists())
+
+    def start_alone(self, name, *more, interrupt=signal.SIG_DFL):
+        """A run of one rank without a launcher, which begins with that disposition of SIGINT."""
+        process = subprocess.Popen([PROGRAM, *self.arguments(name, *more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt))
+        self.addCleanup(process.kill)
+        return process
+
+    def test_signal_that_was_ignored_at_the_start_stays_ignored(self):
+        process = self.start_alone("ignored", "--run.steps", "100000", "--schedule.name", "constant", "--schedule.warmup",
+                                   "5", interrupt=signal.SIG_IGN)
+        self.wait_for_steps("ignored", process, 5)
+        process.send_signal(signal.SIGINT)
+        self.wait_for_steps("ignored", process, len(self.metrics("ignored")) + 20)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, output + errors)
+
+    def test_second_interrupt_ends_the_run_at_once(self):
+        process = self.start_alone("twice", "--batch.global", "800000")  # a step takes longer than this test
+        while "start" not in (self.text_of("twice/events.jsonl")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)  # as a launcher may pass it on twice
+        time.sleep(1.2)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, output + errors)
+        self.assertIn("SIGINT: stops after this step; a second one ends the run at once\n", output)
+
+    def text_of(self, name):
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
 
     def test_kill_loses_nothing_before_the_last_checkpoint(self):
         process = subprocess.Popen(launch(2, *self.arguments("killed", "--grid.data", "2")),

@@ -17,6 +17,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/running_clock.h"
 #include "trireme/base/shape.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
@@ -27,6 +28,52 @@ namespace trireme {
 namespace {
 
 // Known answers of the reference implementation (Random123, kat_vectors: philox4x32 10).
+// A clock that the test sets.
+struct ScriptedClock {
+  std::int64_t ns = 0;
+  RunningClock clock{[this] { return ns; }};
+
+  void run_until(double seconds) {
+    while (ns < static_cast<std::int64_t>(seconds * 1e9)) {
+      ns += 100'000'000;
+      clock.look();
+    }
+  }
+  void jump_to(double seconds) { ns = static_cast<std::int64_t>(seconds * 1e9); }
+};
+
+TEST(RunningClock, CountsWhileSomebodyLooks) {
+  ScriptedClock script;
+  script.run_until(100);
+  EXPECT_NEAR(script.clock.seconds(), 100, 1e-6);
+  EXPECT_NEAR(script.clock.seconds_since(40'000'000'000), 60, 1e-6);
+}
+
+TEST(RunningClock, StandsStillWhileNobodyDoes) {
+  ScriptedClock script;
+  script.run_until(10);
+  script.jump_to(3610);
+  EXPECT_NEAR(script.clock.seconds(), 10 + RunningClock::kLongestGap, 1e-6);
+  script.run_until(3620);
+  script.jump_to(10'000);
+  // Begun before both pauses, between them, and after them.
+  EXPECT_NEAR(script.clock.seconds_since(5'000'000'000), 15 + 2 * RunningClock::kLongestGap, 1e-6);
+  EXPECT_NEAR(script.clock.seconds_since(3'615'000'000'000), 5 + RunningClock::kLongestGap, 1e-6);
+  EXPECT_NEAR(script.clock.seconds_since(10'000'000'000'000), 0, 1e-6);
+  script.run_until(10'001);
+  EXPECT_NEAR(script.clock.seconds_since(10'000'000'000'000), 1, 1e-6);
+}
+
+// On a machine that is short of cores time still goes on, slower.
+TEST(RunningClock, AWatcherThatIsAlwaysLateSeesTimePass) {
+  ScriptedClock script;
+  for (int i = 1; i <= 100; ++i) {
+    script.jump_to(2.0 * i);
+    script.clock.look();
+  }
+  EXPECT_NEAR(script.clock.seconds(), 100 * RunningClock::kLongestGap, 1e-6);
+}
+
 TEST(Thread, WhatItsBodyThrowsEndsTheProcessByALine) {
   EXPECT_EXIT(start_thread("a test", [] { throw std::bad_alloc(); }).join(),
               testing::ExitedWithCode(71), "^trireme: out of memory");

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/train/signals.h"
+
 namespace trireme {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr double kMargin = 30.0;
 constexpr double kFactor = Deadline::kCheckpointFactor;
 
 // The last moment at which another step is begun, found by asking.
-double last_moment(const Deadline& deadline, const Deadline::Ahead& ahead = {}) {
+double last_moment(Deadline& deadline, const Deadline::Ahead& ahead = {}) {
   double begin = 0.0, end = kEnd;
   EXPECT_FALSE(deadline.wants_stop(begin, ahead));
   EXPECT_TRUE(deadline.wants_stop(end, ahead));
@@ -48,6 +50,32 @@ TEST(Deadline, CountsTheLongestOfEach) {
   EXPECT_NEAR(last_moment(deadline, {.evaluations = 1}), kEnd - kMargin - 60 - kFactor * 500, 0.01);
   EXPECT_NEAR(last_moment(deadline, {.evaluations = 2, .checkpoint = true}),
               kEnd - kMargin - 110 - 2 * kFactor * 500, 0.01);
+}
+
+TEST(StopSignals, TheLineSaysWhenTheRunStops) {
+  EXPECT_EQ(words_on_stop("SIGTERM", 49.6), "SIGTERM: stops after this step, about 50 s");
+  EXPECT_EQ(words_on_stop("SIGUSR2", -3.0), "SIGUSR2: stops after this step");
+  EXPECT_EQ(words_on_stop("SIGINT", 2.0),
+            "SIGINT: stops after this step, about 2 s; a second one ends the run at once");
+}
+
+// As after `scontrol suspend` and `scontrol update TimeLimit`.
+TEST(Deadline, AnEndThatWasMovedBackIsAskedFor) {
+  int asked = 0;
+  std::optional<double> end_now = 2 * kEnd;
+  Deadline deadline(kEnd, 0.0, kMargin, [&] {
+    ++asked;
+    return end_now;
+  });
+  EXPECT_FALSE(deadline.wants_stop(kEnd - kMargin - 1, {}));
+  EXPECT_EQ(asked, 0);
+  EXPECT_FALSE(deadline.wants_stop(kEnd + 1, {}));
+  EXPECT_FALSE(deadline.wants_stop(2 * kEnd - kMargin - 1, {}));
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(deadline.wants_stop(2 * kEnd, {}));  // the same end as before
+  end_now = std::nullopt;                          // nobody answers
+  EXPECT_TRUE(deadline.wants_stop(2 * kEnd, {}));
+  EXPECT_EQ(asked, 3);
 }
 
 // Asked at every step, with durations up to the longest, the run always ends in time.

@@ -25,6 +25,28 @@ float after_a_step(const OptimizerConfig& config, bool decay) {
 constexpr OptimizerConfig kSgd = {
     .kind = OptimizerConfig::Kind::kSgd, .weight_decay = 0.25f, .momentum = 0.5f};
 
+TEST(Optimizer, NamesWhatItKeeps) {
+  const auto kept = [](const OptimizerConfig& config) {
+    ops::Context ctx = ops::make_cpu_context(1);
+    const Tensor one = ctx.allocate({1}, DType::kF32, MemoryUse::kParameters);
+    std::vector<std::string> names;
+    const FlatShard shard{.master = one, .gradient = one, .weights = one};
+    const auto optimizer = make_optimizer(config, ctx, {shard});
+    for (const auto& [name, state] : optimizer->states(0)) {
+      names.push_back(name);
+    }
+    return names;
+  };
+  OptimizerConfig plain = kSgd;
+  plain.momentum = 0.0f;
+  for (const OptimizerConfig& config : {OptimizerConfig(), kSgd, plain}) {
+    EXPECT_EQ(kept(config), state_names(config));
+  }
+  EXPECT_EQ(state_names({}).size(), 2u);
+  EXPECT_EQ(state_names(kSgd).size(), 1u);
+  EXPECT_TRUE(state_names(plain).empty());
+}
+
 TEST(Optimizer, NoDecayWhereAShardHasNone) {
   for (const bool coupled : {false, true}) {
     OptimizerConfig config = kSgd;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/base/running_clock.h"
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/comm/nccl_tuning.h"
@@ -19,7 +20,14 @@ namespace trireme {
 // The backend that carries GPU tensors between ranks: NCCL, or MPI by way of pinned host memory.
 enum class DeviceBackend { kMpi, kNccl };
 
+// What the ranks of a job must have in common from the first.
+struct ProgramCall {
+  std::string commit;                  // of the program
+  std::vector<std::string> arguments;  // as written
+};
+
 struct RuntimeOptions {
+  ProgramCall call;  // compared between the ranks; a difference ends the job by a line, with kUsage
   // Seconds that an operation may be in flight before the watchdog asks which ranks are missing.
   double timeout_s = 600.0;
   AlgorithmTable algorithms;
@@ -32,7 +40,10 @@ class Runtime final : public RankRuntime {
  public:
   // Collective over all processes that the launcher started. Throws MpiError if MPI cannot give
   // MPI_THREAD_MULTIPLE, and ConfigError if the launcher started several tasks but MPI sees one.
-  explicit Runtime(RuntimeOptions options = {});
+  // Ends the process with kHangOrLostRank if MPI has not started after TRIREME_MPI_INIT_LIMIT
+  // seconds (300).
+  explicit Runtime(RuntimeOptions options);
+  Runtime();
   ~Runtime() override;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -60,6 +71,8 @@ class Runtime final : public RankRuntime {
   int cores() const;
 
   void set_timeout(double seconds);
+  // Time in which this process ran; the timeout is in this time.
+  RunningClock& clock();
 
   // Collective over all ranks; call it once, before any group() that shall carry GPU tensors. From
   // then on the communicators that group() makes carry tensors of this GPU by `backend`, as well as

@@ -41,6 +41,9 @@ class Optimizer {
   virtual const States& states(std::size_t shard) const = 0;
 };
 
+// The names of the states that a rule keeps of each shard; each has as many elements.
+std::vector<std::string> state_names(const OptimizerConfig& config);
+
 // Makes an optimizer whose state is zero.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ops::Context& ctx,
                                           std::vector<FlatShard> shards);

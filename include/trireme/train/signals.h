@@ -1,23 +1,47 @@
-// SIGTERM and SIGUSR1, which the training loop polls once per step.
+// The signals that end a run with a checkpoint.
 #pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace trireme {
 
-// Construct it before any thread starts, so that all threads inherit the blocked signals. Slurm
-// sends SIGTERM before it preempts a job, and SIGUSR1 when a job asked for it with --signal.
+// SIGTERM (Slurm before it preempts a job), SIGINT (a person), SIGUSR1 (asked for with --signal),
+// SIGUSR2 and SIGXCPU (other schedulers). Those that are ignored are left out: nohup and shells
+// that start a job in the background ask for that.
+std::vector<int> stop_signals();
+
+// Awaits the stop signals. Construct it before any other thread starts, so that all threads inherit
+// the blocked signals. A second SIGINT, at least a second after the first, ends the process at once
+// with status 130. Throws the Error of start_thread.
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();
+  ~StopSignals() { ending_ = true; }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Returns whether one of them has arrived at this process so far.
-  bool arrived() const;
+  // Whether one of them has arrived at this process so far.
+  bool arrived() const { return arrived_; }
+
+  // A step begins that may be the last, and takes about so many seconds; 0: not known. From now on
+  // the first signal that arrives is told in a line, unless steps take less than two seconds.
+  void step_begins(double seconds) const;
 
  private:
-  int descriptor_;  // signalfd
-  mutable bool arrived_ = false;
+  void wait(const std::vector<int>& numbers);
+  void tell(int number) const;
+
+  std::atomic<bool> ending_ = false, arrived_ = false;
+  mutable std::atomic<std::int64_t> step_ns_ = 0;  // when the step began; 0: nothing is told
+  mutable std::atomic<double> step_seconds_ = 0.0;
+  std::jthread thread_;  // the last member, joined first
 };
+
+// The words of that line; so many seconds are left of the step, below 1: not known.
+std::string words_on_stop(const std::string& signal, double seconds);
 
 }  // namespace trireme

@@ -1,0 +1,63 @@
+#include "start_limit.h"
+
+#include <bit>
+#include <cstdlib>
+#include <string>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trireme/base/environment.h"
+#include "trireme/base/error.h"
+#include "trireme/base/exit_status.h"
+#include "trireme/base/log.h"
+#include "trireme/base/running_clock.h"
+#include "trireme/base/thread.h"
+#include "trireme/comm/launcher.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kVariable = "TRIREME_MPI_INIT_LIMIT";
+constexpr double kSeconds = 300.0;
+
+double limit_of_environment() {
+  const std::string text = environment(kVariable);
+  if (text.empty()) return kSeconds;
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(seconds > 0)) {
+    throw ConfigError(fmt::format("{}={}: must be a number of seconds above 0", kVariable, text));
+  }
+  return seconds;
+}
+
+}  // namespace
+
+StartLimit::StartLimit() {
+  const LaunchedTasks tasks = launched_tasks();
+  const double limit = limit_of_environment();
+  if (tasks.count == 1) return;  // waits for nobody
+  // The first rank that ends makes a launcher end all, so others wait for it to speak.
+  const double later = 2.0 * std::bit_width(static_cast<unsigned>(tasks.index));
+  const auto watch = [this, tasks, limit, later] {
+    RunningClock clock;
+    while (clock.seconds() < limit + later) {
+      if (over_) return;
+      usleep(20'000);
+    }
+    report_line(
+        fmt::format("rank {} of {} ({}): MPI has not started within {:g} s ({}): a rank may have "
+                    "ended before it, "
+                    "or a node cannot be reached",
+                    tasks.index, tasks.count, node_name(), limit, kVariable));
+    _exit(static_cast<int>(ExitStatus::kHangOrLostRank));
+  };
+  try {
+    thread_ = start_thread("the limit of MPI's start", watch);
+  } catch (const Error&) {
+    // MPI needs threads, too. This rank must join the others all the same, to tell them.
+  }
+}
+
+}  // namespace trireme
