@@ -271,10 +271,10 @@ std::size_t FileReader::read(char* to, std::size_t bytes) {
   return count;
 }
 
-bool FileReader::line(std::string& text, bool* whole) {
+bool FileReader::line(std::string& text, bool* whole, std::size_t most) {
   std::size_t searched = at_;
   std::size_t end = held_.find('\n', searched);
-  while (end == std::string::npos) {
+  while (end == std::string::npos && rest() <= most) {
     searched = rest();  // fill() moves what is held to the front
     if (fill() == 0) break;
     end = held_.find('\n', searched);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
-#include <istream>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "trireme/base/files.h"
 
 namespace trireme::cli {
 
@@ -30,11 +30,9 @@ class TextLines {
 
   std::vector<std::string> left_;
   std::size_t next_ = 0;
-  std::ifstream file_;
-  std::istream* in_ = nullptr;
+  std::optional<FileReader> file_;  // that is being read
   std::string name_;
   std::int64_t line_ = 0;
-  std::vector<char> buffer_;
 };
 
 }  // namespace trireme::cli

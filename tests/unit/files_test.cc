@@ -136,6 +136,14 @@ TEST_F(FilesTest, LinesComeWholeWhateverTheirLength) {
   EXPECT_EQ(line, "x");
 }
 
+TEST_F(FilesTest, ALineThatNeverEndsIsNotReadWhole) {
+  FileReader reader(make("endless", std::string(3'000'000, 'x')), kStatus);
+  std::string line;
+  ASSERT_TRUE(reader.line(line, nullptr, 1000));
+  EXPECT_GT(line.size(), 1000u);
+  EXPECT_LT(line.size(), 1'000'000u);
+}
+
 TEST_F(FilesTest, AFileThatIsTooLongIsRefused) {
   EXPECT_EQ(read_file(make("file", std::string(1000, 'a')), kStatus, 1000).size(), 1000u);
   EXPECT_THROW(read_file(path("file"), kStatus, 999), RunFolderError);

@@ -87,8 +87,9 @@ class FileReader {
   // Reads up to `bytes` bytes. Returns how many; 0 at the end. A pipe is read until its writer
   // ends; one that nobody opens for writing within 5 s is a fault.
   std::size_t read(char* to, std::size_t bytes);
-  // The next line without its '\n'; false at the end. `whole` tells whether a '\n' ended it.
-  bool line(std::string& text, bool* whole = nullptr);
+  // The next line without its '\n'; false at the end. `whole` tells whether a '\n' ended it. Of a
+  // line of more than `most` bytes it returns more than `most`, not necessarily all.
+  bool line(std::string& text, bool* whole = nullptr, std::size_t most = std::size_t{1} << 40);
   // Offset in the file of what is read next.
   std::int64_t position() const { return position_ - static_cast<std::int64_t>(rest()); }
   void seek(std::int64_t offset);
