@@ -130,7 +130,7 @@ void Writer::reserve_space() {
     bytes += tensor.bytes();
     bytes += 4096 + 4 * std::ssize(tensor.name);  // alignment and header
   }
-  PosixFile(partial_, O_RDWR | O_CREAT | O_TRUNC).reserve(bytes);
+  make_file_anew(partial_).reserve(bytes);
 }
 
 void Writer::check_still_ours() const {

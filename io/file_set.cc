@@ -1,28 +1,30 @@
 #include "trireme/io/file_set.h"
 
-#include <filesystem>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/io/together.h"
 
 #include "posix_file.h"
+#include "set_folder.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
+constexpr auto kStatus = ExitStatus::kRunFolder;
 constexpr std::string_view kUnfinished = ".partial";
 
-// Of another writer, or of one that was killed.
-[[noreturn]] void refuse_unfinished(const std::string& path) {
-  throw RunFolderError(fmt::format(
-      "{}: another export is writing it, or has left it: remove it, or give a new folder", path));
+std::vector<std::string> names_of(const std::vector<PlannedFile>& files) {
+  std::vector<std::string> names;
+  for (const PlannedFile& file : files) names.push_back(file.name);
+  return names;
 }
 
 }  // namespace
@@ -33,13 +35,13 @@ struct FileSetWriter::Impl {
   std::vector<PlannedFile> files;
 
   std::vector<std::optional<PosixFile>> open = {};  // where this rank has written
+  std::optional<SetFolder> set = {};                // on rank 0
   std::size_t made = 0;                             // files that this writer has begun, on rank 0
   bool finished = false;
 
   bool first() const { return comm.rank() == 0; }
-  std::string path(const PlannedFile& file) const { return folder + "/" + file.name; }
   std::string unfinished(const PlannedFile& file) const {
-    return path(file) + std::string(kUnfinished);
+    return fmt::format("{}/{}{}", folder, file.name, kUnfinished);
   }
 
   void make_files(const std::function<bool(std::string_view)>& belongs);
@@ -47,13 +49,10 @@ struct FileSetWriter::Impl {
   void remove_unfinished();
 };
 
-// On rank 0. Never opens a file that is there: it may be one that another export is writing.
+// On rank 0.
 void FileSetWriter::Impl::make_file(const PlannedFile& file) {
-  const std::string partial = unfinished(file);
-  std::error_code ignored;
-  if (fs::exists(partial, ignored)) refuse_unfinished(partial);
-  PosixFile out(partial, O_RDWR | O_CREAT | O_EXCL);
   ++made;
+  PosixFile out = make_file_anew(unfinished(file));
   const std::int64_t all = std::ssize(file.head) + file.bytes;
   out.reserve(all);
   out.write(0, file.head.data(), file.head.size());
@@ -63,21 +62,19 @@ void FileSetWriter::Impl::make_file(const PlannedFile& file) {
 
 // On rank 0.
 void FileSetWriter::Impl::make_files(const std::function<bool(std::string_view)>& belongs) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (belongs(name)) {
+  set.emplace(folder, names_of(files));
+  const auto names = names_in(folder, kStatus).value_or(std::vector<std::string>());
+  for (const std::string& name : std::views::reverse(names)) {
+    if (set->left(name)) {
+      remove_if_there(folder + "/" + name, kStatus);
+    } else if (belongs(name)) {
       throw RunFolderError(fmt::format("{}: holds {} already: give a new folder", folder, name));
-    }
-    // The other export may divide its data into other files.
-    if (!name.ends_with(kUnfinished)) continue;
-    if (belongs(std::string_view(name).substr(0, name.size() - kUnfinished.size()))) {
-      refuse_unfinished(folder + "/" + name);
+    } else if (name.ends_with(kUnfinished) &&
+               belongs(std::string_view(name).substr(0, name.size() - kUnfinished.size()))) {
+      throw RunFolderError(fmt::format(
+          "{}/{}: another program has left it: remove it, or give a new folder", folder, name));
     }
   }
-  if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
   try {
     for (const PlannedFile& file : files) make_file(file);
   } catch (...) {  // a full disk: the constructor throws, so no destructor runs
@@ -88,8 +85,7 @@ void FileSetWriter::Impl::make_files(const std::function<bool(std::string_view)>
 
 void FileSetWriter::Impl::remove_unfinished() {
   for (std::size_t f = 0; f < made; ++f) {
-    std::error_code ignored;
-    fs::remove(unfinished(files[f]), ignored);
+    ::unlink(unfinished(files[f]).c_str());
   }
 }
 
@@ -125,12 +121,8 @@ void FileSetWriter::finish() {
   });
   run_together(impl_->comm, [&] {
     if (!impl_->first()) return;
-    for (const PlannedFile& file : impl_->files) {
-      std::error_code error;
-      fs::rename(impl_->unfinished(file), impl_->path(file), error);
-      if (error) throw RunFolderError(fmt::format("{}: {}", impl_->path(file), error.message()));
-    }
-    sync_folder(impl_->folder);
+    impl_->set->give_names(names_of(impl_->files), {});
+    impl_->set.reset();
   });
   impl_->finished = true;
 }

@@ -91,8 +91,10 @@ class ImageShardWriter::Impl {
     file_.write([&](hdf5::File& file) { write(file, contents); });
   }
 
+  void finish() { file_.finish(kImageShardData); }
   ImageShardInfo commit() {
-    file_.commit(kImageShardData);
+    finish();
+    file_.commit();
     return read_image_shard_info(file_.path());
   }
   const PixelStatistics& statistics() const { return statistics_; }
@@ -166,6 +168,10 @@ ImageShardWriter::~ImageShardWriter() = default;
 
 const PixelStatistics& ImageShardWriter::statistics() const {
   return impl_->statistics();
+}
+
+void ImageShardWriter::finish() {
+  impl_->finish();
 }
 
 ImageShardInfo ImageShardWriter::commit() {

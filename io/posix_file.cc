@@ -98,6 +98,11 @@ void PosixFile::sync() {
   if (::fsync(descriptor_) != 0) throw_unreadable(status_, path_, "does not reach the disk", errno);
 }
 
+PosixFile make_file_anew(const std::string& path) {
+  remove_if_there(path, ExitStatus::kRunFolder);
+  return PosixFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW);
+}
+
 void sync_folder(const std::string& folder) {
   PosixFile(folder, O_RDONLY | O_DIRECTORY).sync();
 }

@@ -23,6 +23,7 @@ class PosixFile {
 
   const std::string& path() const { return path_; }
   ExitStatus status() const { return status_; }
+  int descriptor() const { return descriptor_; }
   std::int64_t size() const;
   // Both transfer all the bytes or throw. A file that ends too early is of Cause::kWrong.
   void read(std::int64_t offset, void* bytes, std::size_t count) const;
@@ -37,6 +38,10 @@ class PosixFile {
   ExitStatus status_;
   int descriptor_;
 };
+
+// Makes a file, open to be read and written. What stands there goes, a link itself and not what it
+// names. Throws RunFolderError.
+PosixFile make_file_anew(const std::string& path);
 
 // Syncs a folder, so that a rename in it survives a crash.
 void sync_folder(const std::string& folder);

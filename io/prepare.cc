@@ -1,6 +1,6 @@
 #include "trireme/io/prepare.h"
 
-#include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,13 +11,11 @@
 
 #include "document_stream.h"
 #include "ordered_work.h"
-#include "shard_file.h"
+#include "prepared_shards.h"
 #include "text_source.h"
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 // One side of the split.
 struct SideTokens {
@@ -71,7 +69,7 @@ class Preparation {
       : options_(options), source_(options.inputs, options.input_limit, options.standard_input) {}
 
   PrepareResult run() {
-    make_shard_folder(options_.output);
+    folder_.emplace(options_.output, std::vector<std::string>{kValidationShard, kTrainShard});
     report("training the tokenizer");
     tokenizer_ = choose_tokenizer(options_, source_);
     tokenizer_seconds_ = watch_.seconds();
@@ -82,16 +80,13 @@ class Preparation {
   }
 
  private:
-  std::string path_of(const char* split) const {
-    return (fs::path(options_.output) / fmt::format("{}.h5", split)).string();
-  }
-
   void open_writers() {
     const std::string source = fmt::format("{}", fmt::join(options_.inputs, ", "));
-    train_ = std::make_unique<TokenShardWriter>(path_of("train"), tokenizer_, "train", source);
+    train_ =
+        std::make_unique<TokenShardWriter>(folder_->path(kTrainShard), tokenizer_, "train", source);
     if (options_.validation.rule == ValidationSplit::Rule::kNone) return;
-    validation_ =
-        std::make_unique<TokenShardWriter>(path_of("validation"), tokenizer_, "validation", source);
+    validation_ = std::make_unique<TokenShardWriter>(folder_->path(kValidationShard), tokenizer_,
+                                                     "validation", source);
   }
 
   // source -> documents -> split -> pieces -> tokens -> shards
@@ -139,15 +134,12 @@ class Preparation {
 
   PrepareResult commit() {
     report("writing");
+    if (validation_) validation_->finish();
+    train_->finish();
+    name_shards(*folder_, validation_ != nullptr);
     PrepareResult result;
-    if (validation_) {
-      result.validation = validation_->commit();
-    } else {
-      // A file from an earlier call belongs to other tokens.
-      std::error_code ignored;
-      fs::remove(path_of("validation"), ignored);
-    }
-    result.train = train_->commit();
+    if (validation_) result.validation = read_token_shard_info(folder_->path(kValidationShard));
+    result.train = read_token_shard_info(folder_->path(kTrainShard));
     result.tokenizer = tokenizer_;
     result.tokenizer_seconds = tokenizer_seconds_;
     result.seconds = watch_.seconds();
@@ -167,6 +159,7 @@ class Preparation {
   Stopwatch watch_;
   TextSource source_;
   TokenizerPtr tokenizer_;
+  std::optional<SetFolder> folder_;
   std::unique_ptr<TokenShardWriter> train_, validation_;
   double tokenizer_seconds_ = 0.0;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -19,7 +18,7 @@
 #include "fitted_picture.h"
 #include "ordered_work.h"
 #include "picture_folders.h"
-#include "shard_file.h"
+#include "prepared_shards.h"
 #include "spool_file.h"
 
 namespace trireme {
@@ -98,8 +97,8 @@ class ImagePreparation {
       : options_(options), source_(options.inputs, options.standard_input) {}
 
   PrepareImagesResult run() {
-    make_shard_folder(options_.output);
-    spool_.emplace(path_of("pictures.partial"));
+    folder_.emplace(options_.output, std::vector<std::string>{kValidationShard, kTrainShard});
+    spool_.emplace(folder_->path(kTrainShard) + ".pictures.partial");
     read_all();
     label();
     split();
@@ -107,9 +106,6 @@ class ImagePreparation {
   }
 
  private:
-  std::string path_of(const char* name) const {
-    return (std::filesystem::path(options_.output) / name).string();
-  }
   std::string inputs() const { return fmt::format("{}", fmt::join(options_.inputs, ", ")); }
 
   // source -> batches -> pixels -> spool
@@ -237,21 +233,19 @@ class ImagePreparation {
 
   PrepareImagesResult write() {
     report("writing");
-    const auto writer = [this](const char* split, const Pictures& pictures,
-                               const std::optional<PixelStatistics>& statistics) {
-      return std::make_unique<ImageShardWriter>(path_of(fmt::format("{}.h5", split).c_str()),
-                                                contents(split, pictures, statistics));
-    };
-    const auto train = writer("train", train_, {});
-    PrepareImagesResult result;
-    if (held_out_.empty()) {
-      // A file from an earlier call belongs to other pictures.
-      std::error_code ignored;
-      std::filesystem::remove(path_of("validation.h5"), ignored);
-    } else {
-      result.validation = writer("validation", held_out_, train->statistics())->commit();
+    const std::string train_path = folder_->path(kTrainShard);
+    const std::string validation_path = folder_->path(kValidationShard);
+    ImageShardWriter train(train_path, contents("train", train_, {}));
+    std::optional<ImageShardWriter> validation;
+    if (!held_out_.empty()) {
+      validation.emplace(validation_path, contents("validation", held_out_, train.statistics()));
+      validation->finish();
     }
-    result.train = train->commit();
+    train.finish();
+    name_shards(*folder_, validation.has_value());
+    PrepareImagesResult result;
+    if (validation) result.validation = read_image_shard_info(validation_path);
+    result.train = read_image_shard_info(train_path);
     result.bad = std::move(bad_);
     result.left_out = source_.left_out();
     result.bytes = source_.bytes_read();
@@ -286,6 +280,7 @@ class ImagePreparation {
   Stopwatch watch_;
   PictureSource source_;
   CommonSize common_;
+  std::optional<SetFolder> folder_;
   std::optional<SpoolFile> spool_;  // the pixels of all good pictures
   std::vector<std::int32_t> labels_;
   std::vector<std::string> folders_;

@@ -53,7 +53,7 @@ std::string what_lies_in(const std::string& superseded) {
 // The copy replaces what an interrupted attempt left, and reaches the disk.
 void copy_bytes(const std::string& from, const std::string& to) {
   FileReader source(from, kStatus);
-  PosixFile copy(to, O_WRONLY | O_CREAT | O_TRUNC);
+  PosixFile copy = make_file_anew(to);
   std::vector<char> block(std::size_t{1} << 20);
   std::int64_t at = 0;
   while (const std::size_t got = source.read(block.data(), block.size())) {

@@ -67,7 +67,7 @@ void check_writable(const std::string& folder) {
   const std::string path = fmt::format("{}/.writable.{}.{}", folder, host_name(), ::getpid());
   const auto remove = [&] { ::unlink(path.c_str()); };
   try {
-    PosixFile file(path, O_RDWR | O_CREAT | O_TRUNC);
+    PosixFile file = make_file_anew(path);
     file.reserve(4096);
     const char page[4096] = {};
     file.write(0, page, sizeof(page));

@@ -8,8 +8,6 @@
 #include "trireme/base/rounding.h"
 #include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
-#include "trireme/io/together.h"
-#include "trireme/io/whole_file.h"
 
 #include "safetensors_names.h"
 
@@ -52,8 +50,6 @@ bool is_of_safetensors(std::string_view name) {
 }  // namespace
 
 struct SafetensorsWriter::Impl {
-  Communicator& comm;
-  std::string folder;
   std::vector<SafetensorsTensor> tensors;
   std::int64_t element_bytes;
   const char* type;
@@ -126,12 +122,18 @@ std::string SafetensorsWriter::Impl::index_text() const {
 
 SafetensorsWriter::SafetensorsWriter(Communicator& comm, const std::string& folder,
                                      std::vector<SafetensorsTensor> tensors, DType dtype,
-                                     std::int64_t most_bytes)
-    : impl_(std::make_unique<Impl>(Impl{comm, folder, std::move(tensors),
-                                        static_cast<std::int64_t>(size_of(dtype)),
-                                        type_name(dtype)})) {
-  impl_->files =
-      std::make_unique<FileSetWriter>(comm, folder, impl_->plan(most_bytes), is_of_safetensors);
+                                     std::int64_t most_bytes,
+                                     const std::map<std::string, std::string, std::less<>>& beside)
+    : impl_(std::make_unique<Impl>(
+          Impl{std::move(tensors), static_cast<std::int64_t>(size_of(dtype)), type_name(dtype)})) {
+  std::vector<PlannedFile> planned = impl_->plan(most_bytes);
+  if (impl_->names.size() > 1) {
+    planned.push_back({std::string(kSafetensorsIndexName), impl_->index_text()});
+  }
+  for (const auto& [name, text] : beside) planned.push_back({name, text});
+  impl_->files = std::make_unique<FileSetWriter>(
+      comm, folder, std::move(planned),
+      [&](std::string_view name) { return is_of_safetensors(name) || beside.contains(name); });
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
@@ -146,13 +148,6 @@ void SafetensorsWriter::write(std::size_t tensor, std::int64_t first, const void
 
 std::vector<std::string> SafetensorsWriter::finish() {
   impl_->files->finish();
-  if (impl_->names.size() > 1) {
-    run_together(impl_->comm, [&] {
-      if (impl_->comm.rank() != 0) return;
-      write_whole_file(impl_->folder + "/" + std::string(kSafetensorsIndexName),
-                       impl_->index_text());
-    });
-  }
   return impl_->names;
 }
 

@@ -1,15 +1,13 @@
 #include "shard_file.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 #include "posix_file.h"
 
@@ -24,15 +22,6 @@ ByteRange range_of(const hdf5::Dataset& dataset) {
 
 }  // namespace
 
-void make_shard_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error || !std::filesystem::is_directory(folder, error)) {
-    throw RunFolderError(fmt::format("cannot make the output folder {}: {}", folder,
-                                     error ? error.message() : "not a folder"));
-  }
-}
-
 ShardFile::ShardFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {}
 
 ShardFile::~ShardFile() {
@@ -41,6 +30,7 @@ ShardFile::~ShardFile() {
 
 void ShardFile::write(const std::function<void(hdf5::File&)>& fill) {
   try {
+    make_file_anew(partial_);  // HDF5 would follow a link
     hdf5::File file = hdf5::File::create(partial_);
     created_ = true;
     fill(file);
@@ -50,7 +40,7 @@ void ShardFile::write(const std::function<void(hdf5::File&)>& fill) {
   }
 }
 
-void ShardFile::commit(std::span<const char* const> data) {
+void ShardFile::finish(std::span<const char* const> data) {
   std::vector<ByteRange> ranges;
   {
     const hdf5::File file = hdf5::File::open(partial_);
@@ -64,9 +54,10 @@ void ShardFile::commit(std::span<const char* const> data) {
   PosixFile file(partial_, O_RDWR);
   append_record(file, std::move(ranges));
   file.sync();
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
-    throw RunFolderError(fmt::format("{}: cannot be renamed: {}", partial_, std::strerror(errno)));
-  }
+}
+
+void ShardFile::commit() {
+  rename_file(partial_, path_, ExitStatus::kRunFolder);
   created_ = false;
   sync_folder(folder_of(path_));
 }

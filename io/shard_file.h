@@ -14,11 +14,8 @@
 
 namespace trireme {
 
-// Creates the folder that shards are written to, if necessary. Throws RunFolderError.
-void make_shard_folder(const std::string& folder);
-
-// Writes the shard at `path`. There is no file of that name until commit(). Throws RunFolderError
-// if the folder is unwritable or full.
+// Writes the shard at `path`. There is no file of that name until commit(), or until somebody else
+// renames what finish() has made. Throws RunFolderError if the folder is unwritable or full.
 class ShardFile {
  public:
   explicit ShardFile(std::string path);
@@ -27,11 +24,12 @@ class ShardFile {
   ShardFile& operator=(const ShardFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Creates the file under a temporary name, and has `fill` write all of it.
+  // Creates the file as `path`.partial, and has `fill` write all of it.
   void write(const std::function<void(hdf5::File&)>& fill);
-  // Adds the closing record, syncs the file and renames it. The datasets of `data` have checksums
-  // of their own.
-  void commit(std::span<const char* const> data);
+  // Adds the closing record and syncs the file. The datasets of `data` have checksums of their own.
+  void finish(std::span<const char* const> data);
+  // Renames a finished file.
+  void commit();
 
  private:
   std::string path_, partial_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace trireme {
@@ -12,7 +11,7 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-SpoolFile::SpoolFile(std::string path) : file_(std::move(path), O_RDWR | O_CREAT | O_TRUNC) {
+SpoolFile::SpoolFile(std::string path) : file_(make_file_anew(path)) {
   buffer_.reserve(kBufferBytes);
 }
 

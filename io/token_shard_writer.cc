@@ -1,4 +1,5 @@
 #include <functional>
+#include <optional>
 
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
@@ -60,15 +61,15 @@ class TokenShardWriter::Impl {
         split_(std::move(split)),
         source_(std::move(source)),
         token_bytes_(tokenizer_->vocabulary() <= 65536 ? 2 : 4),
-        tokens_(file_.path() + ".tokens.partial"),
-        documents_(file_.path() + ".documents.partial") {}
+        tokens_(std::in_place, file_.path() + ".tokens.partial"),
+        documents_(std::in_place, file_.path() + ".documents.partial") {}
 
   void append(std::span<const std::int32_t> tokens, std::span<const std::uint64_t> document_starts,
               std::uint64_t original_bytes) {
     std::vector<std::uint64_t> starts(document_starts.begin(), document_starts.end());
     for (std::uint64_t& start : starts) start += token_count_;
     document_checksum_.add(starts.data(), starts.size() * sizeof(std::uint64_t));
-    documents_.append(std::as_bytes(std::span(starts)));
+    documents_->append(std::as_bytes(std::span(starts)));
     if (token_bytes_ == 2) {
       narrow_.assign(tokens.begin(), tokens.end());
       add(std::as_bytes(std::span(narrow_)));
@@ -80,9 +81,16 @@ class TokenShardWriter::Impl {
     original_bytes_ += original_bytes;
   }
 
-  TokenShardInfo commit() {
+  void finish() {
     file_.write([this](hdf5::File& file) { write_hdf5(file); });
-    file_.commit(kTokenShardData);
+    tokens_.reset();  // their space may be needed
+    documents_.reset();
+    file_.finish(kTokenShardData);
+  }
+
+  TokenShardInfo commit() {
+    finish();
+    file_.commit();
     return read_token_shard_info(file_.path());
   }
 
@@ -92,7 +100,7 @@ class TokenShardWriter::Impl {
  private:
   void add(std::span<const std::byte> bytes) {
     checksum_.add(bytes.data(), bytes.size());
-    tokens_.append(bytes);
+    tokens_->append(bytes);
   }
 
   void write_hdf5(hdf5::File& file) {
@@ -101,15 +109,15 @@ class TokenShardWriter::Impl {
       return hdf5::Extents{static_cast<std::int64_t>(count)};
     };
     const auto type = token_bytes_ == 2 ? ElementType::kU16 : ElementType::kU32;
-    const auto blocks = blocks_of(static_cast<std::int64_t>(tokens_.size()));
+    const auto blocks = blocks_of(static_cast<std::int64_t>(tokens_->size()));
     const auto tokens = file.create_dataset("/tokens", type, extent(token_count_));
     const auto documents =
         file.create_dataset("/documents", ElementType::kU64, extent(document_count_));
     BlockChecksums checksums(
         file.create_dataset("/token_checksums", ElementType::kU64, hdf5::Extents{blocks}));
-    token_bytes_ == 2 ? copy<std::uint16_t>(tokens_, tokens, std::ref(checksums))
-                      : copy<std::uint32_t>(tokens_, tokens, std::ref(checksums));
-    copy<std::uint64_t>(documents_, documents, [](std::span<const std::byte>) {});
+    token_bytes_ == 2 ? copy<std::uint16_t>(*tokens_, tokens, std::ref(checksums))
+                      : copy<std::uint32_t>(*tokens_, tokens, std::ref(checksums));
+    copy<std::uint64_t>(*documents_, documents, [](std::span<const std::byte>) {});
     file.set_attribute("/token_checksums", "block_bytes", kBlockBytes);
     set_text(file, "/documents", "checksum", document_checksum_.text());
     const std::string& model = tokenizer_->model();
@@ -139,7 +147,7 @@ class TokenShardWriter::Impl {
   TokenizerPtr tokenizer_;
   std::string split_, source_;
   int token_bytes_;
-  SpoolFile tokens_, documents_;
+  std::optional<SpoolFile> tokens_, documents_;
   RunningChecksum checksum_, document_checksum_;  // of /tokens, of /documents
   std::vector<std::uint16_t> narrow_;
   std::uint64_t token_count_ = 0, document_count_ = 0, original_bytes_ = 0;
@@ -164,6 +172,10 @@ std::int64_t TokenShardWriter::tokens() const {
 
 std::int64_t TokenShardWriter::documents() const {
   return static_cast<std::int64_t>(impl_->document_count());
+}
+
+void TokenShardWriter::finish() {
+  impl_->finish();
 }
 
 TokenShardInfo TokenShardWriter::commit() {

@@ -1,7 +1,5 @@
 #include "trireme/io/whole_file.h"
 
-#include <fcntl.h>
-
 #include "trireme/base/files.h"
 
 #include "posix_file.h"
@@ -15,7 +13,7 @@ void write_whole_file(const std::string& path, const std::string& text) {
 void write_whole_file(const std::string& path, const std::string& text,
                       const std::string& partial) {
   {
-    PosixFile file(partial, O_WRONLY | O_CREAT | O_TRUNC);
+    PosixFile file = make_file_anew(partial);
     file.write(0, text.data(), text.size());
     file.sync();
   }

@@ -3,10 +3,7 @@
 #include <filesystem>
 #include <map>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -129,25 +126,14 @@ StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
   std::error_code error;
   fs::create_directories(path_ + "/points", error);
   if (error) throw RunFolderError(fmt::format("cannot make {}: {}", path_, error.message()));
-  lock_ = ::open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw RunFolderError(fmt::format("{}/lock cannot be written", path_));
-  try {
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-      throw RunFolderError(fmt::format("{}: in use by another trireme scale", path_));
-    }
-    if (look_at(path_ + "/study.json", ExitStatus::kRunFolder).is_there()) {
-      check_same_study(path_, plan);
-    } else {
-      write_whole_file(path_ + "/study.json", identity_text(plan));
-    }
-  } catch (...) {
-    ::close(lock_);
-    throw;
+  lock_ =
+      std::make_unique<LockedFile>(path_ + "/lock", path_ + ": in use by another trireme scale");
+  lock_->note("");
+  if (look_at(path_ + "/study.json", ExitStatus::kRunFolder).is_there()) {
+    check_same_study(path_, plan);
+  } else {
+    write_whole_file(path_ + "/study.json", identity_text(plan));
   }
-}
-
-StudyFolder::~StudyFolder() {
-  ::close(lock_);
 }
 
 std::string StudyFolder::folder_of(const Point& point) const {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,7 +13,6 @@
 #include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
-#include "trireme/io/whole_file.h"
 #include "trireme/tasks/pictures.h"
 #include "trireme/train/foreign_weights.h"
 #include "trireme/train/inference.h"
@@ -22,6 +22,7 @@
 namespace trireme {
 namespace {
 
+constexpr const char* kConfigName = "config.json";
 constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 20;  // elements
 // What a rank holds of the model at one time, but at least its part of a tensor.
 constexpr std::int64_t kHeldAtOnce = std::int64_t{1} << 25;  // elements
@@ -126,19 +127,15 @@ class Export {
       const auto extents = tensor.shape.extents();
       tensors.push_back({tensor.name, {extents.begin(), extents.end()}});
     }
+    std::map<std::string, std::string, std::less<>> beside;
+    if (foreign_.config) beside.emplace(kConfigName, foreign_.config());
     SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
-                             request_.most_bytes);
-    check_no_config();
+                             request_.most_bytes, beside);
     move_all([&](std::size_t tensor, std::int64_t first, const void* from, std::int64_t bytes) {
       writer.write(tensor, first, from, bytes);
     });
     ExportResult result = result_of(foreign_.format, writer.finish());
-    if (!foreign_.config) return result;
-    world_.read_once([&] {
-      write_whole_file(config_path(), foreign_.config());
-      return "";
-    });
-    result.files.emplace_back("config.json");
+    for (const auto& [name, text] : beside) result.files.push_back(name);
     return result;
   }
 
@@ -177,19 +174,6 @@ class Export {
             .tensors = foreign_.tensors.size(),
             .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
             .files = std::move(files)};
-  }
-
-  std::string config_path() const { return request_.folder + "/config.json"; }
-
-  // Collective over the world. A config.json without weights is somebody's, too. The writer looks
-  // for the weights.
-  void check_no_config() {
-    if (!foreign_.config) return;
-    world_.read_once([&]() -> std::string {
-      if (!look_at(config_path(), ExitStatus::kRunFolder).is_there()) return "";
-      throw RunFolderError(
-          fmt::format("{}: holds config.json already: give a new folder", request_.folder));
-    });
   }
 
   // Collective over the world.

@@ -290,12 +290,20 @@ class Import {
 
   void check_empty(const RunFolder& folder) {
     world_.read_once([&]() -> std::string {
-      const bool checkpoints = !list_checkpoints(folder.checkpoints()).empty();
+      const auto is_there = [&](const char* name) {
+        return look_at(folder.file(name), ExitStatus::kRunFolder).is_there();
+      };
+      const std::vector<CheckpointFile> checkpoints = list_checkpoints(folder.checkpoints());
       // A run that has written no checkpoint yet has a configuration all the same.
-      const bool config = look_at(folder.file("config.ini"), ExitStatus::kRunFolder).is_there();
-      if (!checkpoints && !config) return "";
+      const bool configured = is_there("config.ini");
+      if (checkpoints.empty() && !configured) return "";
+      // An import writes config.ini last; one that was killed before is done again.
+      const bool cut = !configured && checkpoints.size() == 1 && checkpoints[0].step == 0 &&
+                       !is_there("metrics.jsonl");
+      if (cut) return "";
       throw RunFolderError(fmt::format("{}: holds {} already: import into a new folder",
-                                       folder.path(), checkpoints ? "checkpoints" : "config.ini"));
+                                       folder.path(),
+                                       checkpoints.empty() ? "config.ini" : "checkpoints"));
     });
   }
 

@@ -5,11 +5,13 @@
 
 What imported models compute is compared with PyTorch by weights_torch_test.
 """
+import fcntl
 import json
 import math
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -143,19 +145,41 @@ class Weights(ProgramTest):
         self.expect_refusal(5, "begun: holds config.ini already: import into a new folder", "import", "--from",
                             "gpt2", "--output", holding("begun", "config.ini"))
         self.assertEqual((self.folder / "begun" / "config.ini").read_text(), "of others")
+        # What an import that was killed has left, the same one completes.
+        shutil.copytree(self.folder / "gpt2-run-1", self.folder / "cut")
+        (self.folder / "cut" / "config.ini").unlink()
+        self.expect_done("import", "--from", "gpt2", "--output", "cut", before=self.on(2))
+        for file in ("config.ini", "checkpoints/step-00000000.h5"):
+            self.assertEqual((self.folder / "cut" / file).read_bytes(), (self.folder / "gpt2-run-1" / file).read_bytes())
         # bad input: `export`: a folder that holds a `config.json` | described: holds config.json already: give a
         # new folder | 5
         self.expect_refusal(5, "described: holds config.json already: give a new folder", "export", "--checkpoint",
                             "gpt2-run-1", "--output", holding("described", "config.json"), before=self.on(2))
         self.assertEqual([(file.name, file.read_text()) for file in (self.folder / "described").iterdir()],
                          [("config.json", "of others")])
-        # bad input: `export`: a folder where another export is writing | ...safetensors.partial: another export is
-        # writing it, or has left it: remove it, or give a new folder | 5
+        # bad input: `export`: a folder with unfinished files of another program | ...safetensors.partial: another
+        # program has left it: remove it, or give a new folder | 5
         for file in ("model.safetensors.partial", "model-00002-of-00003.safetensors.partial"):
             name = holding(f"shared-{len(file)}", file)
-            self.expect_refusal(5, f"{file}: another export is writing it, or has left it", "export",
+            self.expect_refusal(5, f"{file}: another program has left it", "export",
                                 "--checkpoint", "gpt2-run-1", "--output", name)
             self.assertEqual([path.read_text() for path in (self.folder / name).iterdir()], ["of others"])
+        # bad input: `export`, `prepare`: a folder that another one is writing to | out: another trireme is writing
+        # files there; wait, or name another folder (process 4242 on node7) | 5
+        note = self.folder / holding("busy", ".writing") / ".writing"
+        with open(note, "r+") as file:
+            file.write("process 4242 on node7\nmodel.safetensors\nconfig.json\n")
+            file.flush()
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.expect_refusal(5, "busy: another trireme is writing files there; wait, or name another folder "
+                                "(process 4242 on node7)", "export", "--checkpoint", "gpt2-run-1", "--output", "busy",
+                                before=self.on(2))
+        # What a killed one has left is replaced.
+        (self.folder / "busy" / "model.safetensors").write_text("without a config.json")
+        (self.folder / "busy" / "config.json.partial").write_text("cut")
+        self.expect_done("export", "--checkpoint", "gpt2-run-1", "--output", "busy", before=self.on(2))
+        self.assertEqual(sorted(path.name for path in (self.folder / "busy").iterdir()),
+                         ["config.json", "model.safetensors"])
 
     def test_half_the_bits(self):
         _, tensors = made = files.llama()
@@ -224,9 +248,9 @@ class Weights(ProgramTest):
                             "onnx", before=self.on(2))
         (self.folder / "shared").mkdir()
         (self.folder / "shared" / "model.onnx.partial").write_text("of others")
-        # bad input: `export`: a folder where another export writes a graph | ...model.onnx.partial: another export
-        # is writing it, or has left it: remove it, or give a new folder | 5
-        self.expect_refusal(5, "shared/model.onnx.partial: another export is writing it, or has left it", *export,
+        # bad input: `export`: a folder with an unfinished graph of another program | ...model.onnx.partial: another
+        # program has left it: remove it, or give a new folder | 5
+        self.expect_refusal(5, "shared/model.onnx.partial: another program has left it", *export,
                             "shared", "--format", "onnx")
         self.assertEqual([file.read_text() for file in (self.folder / "shared").iterdir()], ["of others"])
         llama["model.norm.weight"] = ("F32", [16], struct.pack("<16f", *[1e30] * 16))

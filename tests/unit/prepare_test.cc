@@ -9,11 +9,13 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
+#include "trireme/io/locked_file.h"
 
 #include "support/message_of.h"
 #include "support/sample_text.h"
@@ -454,7 +456,7 @@ TEST_F(Prepare, RefusesBadOutput) {
   options.output = write("file", "");
   expect_fault<RunFolderError>(options, options.output);
   options.output = "/proc/no/such";
-  expect_fault<RunFolderError>(options, "/proc/no/such");
+  expect_fault<RunFolderError>(options, "/proc/no: cannot be made");
 }
 
 TEST_F(Prepare, RefusesAFullOutput) {
@@ -471,6 +473,93 @@ TEST_F(Prepare, RefusesAFullOutput) {
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
     EXPECT_TRUE(fs::is_empty(output()));
   }
+}
+
+// The names that files get and lose in a folder while this object lives, in their order.
+class Renames {
+ public:
+  explicit Renames(const std::string& folder) : descriptor_(::inotify_init1(IN_NONBLOCK)) {
+    ::inotify_add_watch(descriptor_, folder.c_str(), IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO);
+  }
+  ~Renames() { ::close(descriptor_); }
+  Texts of_shards() const {
+    Texts seen;
+    alignas(inotify_event) char events[16384];
+    const ssize_t bytes = ::read(descriptor_, events, sizeof(events));
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+      const std::string name = event->name;
+      if (name.ends_with(".h5")) seen.push_back((event->mask & IN_MOVED_TO ? "+" : "-") + name);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+    return seen;
+  }
+
+ private:
+  int descriptor_;
+};
+
+TEST_F(Prepare, NoTrainingShardStandsBesideOtherHeldOutData) {
+  PrepareOptions options = this->options({write("a", testing::sample_text(10000, 1))});
+  options.validation = parse_validation_split("tail:1000");
+  prepare(options);
+  {
+    const Renames renames(output());
+    prepare(options);
+    EXPECT_EQ(renames.of_shards(),
+              (Texts{"-train.h5", "-validation.h5", "+validation.h5", "+train.h5"}));
+  }
+  options.validation = {};
+  const Renames renames(output());
+  prepare(options);
+  EXPECT_EQ(renames.of_shards(), (Texts{"-train.h5", "-validation.h5", "+train.h5"}));
+}
+
+TEST_F(Prepare, AFullDiskLeavesTheEarlierSplit) {
+  const std::string text = write("a", testing::sample_text(3000000, 1));
+  PrepareOptions options = this->options({text});
+  options.document_separator = ".";
+  options.validation = parse_validation_split("hash:0.1");
+  prepare(options);
+  const std::string train = contents(output() + "/train.h5");
+  const std::string validation = contents(output() + "/validation.h5");
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit small{static_cast<rlim_t>(train.size() / 2), old.rlim_max};
+  options.seed = 2;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  expect_fault<RunFolderError>(options, "train.h5");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_EQ(contents(output() + "/train.h5"), train);
+  EXPECT_EQ(contents(output() + "/validation.h5"), validation);
+  EXPECT_EQ(std::distance(fs::directory_iterator(output()), fs::directory_iterator()), 2);
+}
+
+TEST_F(Prepare, TheSecondOfTwoAtOnceIsRefused) {
+  const PrepareOptions options = this->options({write("a", "some text")});
+  fs::create_directories(output());
+  {
+    LockedFile other(output() + "/.writing", "busy");
+    other.note("train.h5\n");
+    expect_fault<RunFolderError>(options, "another trireme is writing files there");
+    expect_fault<RunFolderError>(options, fmt::format("(process {} on ", ::getpid()));
+  }
+  prepare(options);
+}
+
+TEST_F(Prepare, ARepeatReplacesWhatAKilledOneLeft) {
+  const PrepareOptions options = this->options({write("a", "some text")});
+  write("out/.writing", "process 1 on nowhere\nvalidation.h5\ntrain.h5\n");
+  write("out/validation.h5.partial", "cut");
+  write("out/train.h5.tokens.partial", "cut");
+  write("out/validation.h5", "of the killed one");
+  const std::string other = write("other", "of others");
+  fs::create_symlink(other, output() + "/train.h5.partial");
+  prepare(options);
+  EXPECT_EQ(contents(other), "of others");
+  ASSERT_EQ(std::distance(fs::directory_iterator(output()), fs::directory_iterator()), 1);
+  verify_token_shard(output() + "/train.h5");
 }
 
 TEST(PrepareOptions, AreParsed) {

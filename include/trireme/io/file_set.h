@@ -22,9 +22,9 @@ struct PlannedFile {
 class FileSetWriter {
  public:
   // Collective over comm, which must outlive it. `belongs`: whether a file of that name in the
-  // folder, or a file of that name and the ending .partial, is of such a set, too. Throws
-  // RunFolderError if the folder cannot be written or is full, holds files of such a set already,
-  // or another writer is at work there or has left unfinished files.
+  // folder, or a file of that name and the ending .partial, is of such a set, too. What a killed
+  // writer has left is replaced. Throws RunFolderError if the folder cannot be written or is full,
+  // holds other files of such a set already, or another writer is at work there.
   FileSetWriter(Communicator& comm, const std::string& folder, std::vector<PlannedFile> files,
                 const std::function<bool(std::string_view name)>& belongs);
   // Removes what is not finished.
@@ -36,8 +36,8 @@ class FileSetWriter {
   // byte is some rank's. Throws RunFolderError.
   void write(std::size_t file, std::int64_t first, const void* from, std::int64_t bytes);
 
-  // Collective over comm. The files get their names in their order. Throws RunFolderError, the same
-  // on all ranks.
+  // Collective over comm. The files get their names in their order: where the last one is, all are
+  // there. Throws RunFolderError, the same on all ranks.
   void finish();
 
  private:

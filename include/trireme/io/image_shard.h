@@ -68,14 +68,16 @@ struct ImageShardContents {
 // on the number of threads. Throws RunFolderError if the folder is unwritable or full.
 class ImageShardWriter {
  public:
-  // Writes all of it under a temporary name.
+  // Writes all of it as `path`.partial.
   ImageShardWriter(std::string path, const ImageShardContents& contents);
   ~ImageShardWriter();  // removes what was not committed
   ImageShardWriter(const ImageShardWriter&) = delete;
   ImageShardWriter& operator=(const ImageShardWriter&) = delete;
 
   const PixelStatistics& statistics() const;
-  // Syncs the shard to disk, then renames it to its path.
+  // Syncs the shard to disk as `path`.partial, for a caller that renames it.
+  void finish();
+  // The same, and renames it to its path.
   ImageShardInfo commit();
 
  private:

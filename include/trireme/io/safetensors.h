@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,15 +64,17 @@ struct SafetensorsTensor {
 };
 
 // Writes a set of files together with other ranks: FOLDER/model.safetensors, or files of at most
-// `most_bytes` of tensors each (one tensor at least) and FOLDER/model.safetensors.index.json, which
-// is written last. A file gets its name when all of them are complete and on the disk.
+// `most_bytes` of tensors each (one tensor at least) and FOLDER/model.safetensors.index.json. Files
+// get their names when all of them are complete and on the disk.
 class SafetensorsWriter {
  public:
   // Collective over comm, which must outlive it. All elements are of `dtype`: fp32, bf16 or fp16.
-  // Throws RunFolderError if the folder cannot be written or is full, holds such files already, or
-  // another writer is at work there or has left unfinished files.
+  // `beside`: names and texts of files that belong to them; they get their names last. Throws
+  // RunFolderError if the folder cannot be written or is full, holds such files already, or another
+  // writer is at work there.
   SafetensorsWriter(Communicator& comm, const std::string& folder,
-                    std::vector<SafetensorsTensor> tensors, DType dtype, std::int64_t most_bytes);
+                    std::vector<SafetensorsTensor> tensors, DType dtype, std::int64_t most_bytes,
+                    const std::map<std::string, std::string, std::less<>>& beside = {});
   // Removes what is not finished.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;

@@ -44,8 +44,8 @@ TokenShardInfo read_token_shard_info(const std::string& path);
 // Reads and checks everything. Throws a DataError that says what is damaged, and where.
 TokenShardInfo verify_token_shard(const std::string& path);
 
-// Writes one shard from front to back. There is no file at `path` until commit, which puts the
-// complete shard there. Memory does not grow with the shard. Throws RunFolderError if the folder is
+// Writes one shard from front to back. There is no file at `path` until the complete shard is put
+// there. Memory does not grow with the shard. Throws RunFolderError if the folder is
 // unwritable or full.
 class TokenShardWriter {
  public:
@@ -60,7 +60,9 @@ class TokenShardWriter {
   std::int64_t tokens() const;
   std::int64_t documents() const;
 
-  // Syncs the shard to disk, then renames it to its path.
+  // Writes the whole shard to the disk as `path`.partial, for a caller that renames it.
+  void finish();
+  // The same, and renames it to its path.
   TokenShardInfo commit();
 
  private:

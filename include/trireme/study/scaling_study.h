@@ -6,6 +6,7 @@
 //   points.csv, summary.csv, report.html
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/io/locked_file.h"
 #include "trireme/ops/context.h"
 #include "trireme/study/scaling.h"
 #include "trireme/train/signals.h"
@@ -70,9 +72,6 @@ class StudyFolder {
   // outlive this object. Throws ConfigError where the folder belongs to another study,
   // RunFolderError where it cannot be written to or is in use.
   StudyFolder(std::string path, const StudyPlan& plan);
-  ~StudyFolder();
-  StudyFolder(const StudyFolder&) = delete;
-  StudyFolder& operator=(const StudyFolder&) = delete;
 
   const std::string& path() const { return path_; }
   std::string folder_of(const Point& point) const;
@@ -87,7 +86,7 @@ class StudyFolder {
  private:
   std::string path_;
   const StudyPlan& plan_;
-  int lock_ = -1;
+  std::unique_ptr<LockedFile> lock_;
 };
 
 // Collective over the world. A launcher starts this for each point: it reads what `trireme scale`
