@@ -29,11 +29,12 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
 MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, const tasks::Unit& unit,
                        bool tensorboard)
     : path_(folder + "/metrics.jsonl"), unit_(unit) {
-  write_whole_file(path_, lines_up_to(path_, step));
-  file_.open(path_, std::ios::app);
+  const std::string earlier = lines_up_to(path_, step);
+  write_whole_file(path_, earlier);
+  file_.emplace(path_);
   const std::string events = folder + "/tensorboard";
   cut_back_event_files(events, step);
-  if (tensorboard) tensorboard_.emplace(events, step, unit);
+  if (tensorboard) tensorboard_.emplace(events, step, unit, earlier);
 }
 
 void MetricsLog::write(const StepMetrics& m) {
@@ -58,8 +59,7 @@ void MetricsLog::write(const StepMetrics& m) {
   if (m.loss_scale) object["loss_scale"] = *m.loss_scale;
   if (m.skipped) object["skipped"] = true;
   if (m.no_targets) object["no_targets"] = true;
-  append(object.dump());
-  if (tensorboard_) tensorboard_->write(m);
+  append(object);
 }
 
 void MetricsLog::write(const Evaluation& e) {
@@ -69,13 +69,12 @@ void MetricsLog::write(const Evaluation& e) {
                               {"eval_s", e.seconds}});
   if (e.top1) object["eval_top1"] = *e.top1;
   if (e.top5) object["eval_top5"] = *e.top5;
-  append(object.dump());
-  if (tensorboard_) tensorboard_->write(e);
+  append(object);
 }
 
-void MetricsLog::append(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  if (!file_) throw RunFolderError(fmt::format("{} cannot be written: is the disk full?", path_));
+void MetricsLog::append(const Json& line) {
+  file_->append(line.dump() + "\n");
+  if (tensorboard_) tensorboard_->write(line);
 }
 
 }  // namespace trireme

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/wall_clock.h"
+#include "trireme/io/log_file.h"
 
 namespace trireme {
 namespace {
@@ -82,18 +83,14 @@ void EventLog::write(const RunEvent& event) {
   if (event.job.submitted) object["submitted"] = *event.job.submitted;
   if (event.job.started) object["job_started"] = *event.job.started;
   if (!event.places.empty()) object["places"] = event.places;
-  std::string why = path_ + " cannot be written";
   try {
     // A killed process may have left half a line, which must not spoil this one.
     const bool begins_line = ends_with_line(path_);
-    std::ofstream file(path_, std::ios::app | std::ios::binary);
-    file << (begins_line ? "" : "\n") << object.dump() + "\n" << std::flush;
-    if (file) return;
+    LogFile(path_).append((begins_line ? "" : "\n") + object.dump() + "\n");
   } catch (const RunFolderError& error) {
-    why = error.what();
+    if (std::exchange(failed_, true)) return;
+    report_line(fmt::format("{}; the run goes on without it", error.what()));
   }
-  if (!failed_) report_line(why + "; the run goes on without it");
-  failed_ = true;
 }
 
 std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events) {

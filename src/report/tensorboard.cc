@@ -2,27 +2,27 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <optional>
-#include <vector>
+#include <limits>
+#include <set>
+#include <utility>
 
 #include <boost/crc.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/wall_clock.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
 static_assert(std::endian::native == std::endian::little);  // like the files
 
+constexpr auto kStatus = ExitStatus::kRunFolder;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
 template <class Value>
@@ -52,10 +52,10 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
 
 // Returns the fields that all of TensorFlow's `Event` messages share
 // (tensorflow/core/util/event.proto).
-std::string event(std::int64_t step) {
+std::string event(double time, std::int64_t step) {
   std::string message;
   put_tag(message, 1, kFixed64);
-  put_fixed(message, unix_seconds());
+  put_fixed(message, time);
   put_tag(message, 2, kVarint);
   put_varint(message, static_cast<std::uint64_t>(step));
   return message;
@@ -101,10 +101,20 @@ std::int64_t step_of(std::string_view data) {
   return static_cast<std::int64_t>(take_varint(data).value_or(0));
 }
 
+bool read_all(FileReader& file, char* to, std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t got = file.read(to, bytes);
+    if (got == 0) return false;
+    to += got;
+    bytes -= got;
+  }
+  return true;
+}
+
 // Returns the next record's data; nullopt at the end of the file, or if the record is damaged.
-std::optional<std::string> read_record(std::ifstream& file) {
+std::optional<std::string> read_record(FileReader& file) {
   std::string header(kHeaderBytes, '\0');
-  if (!file.read(header.data(), kHeaderBytes)) return {};
+  if (!read_all(file, header.data(), kHeaderBytes)) return {};
   std::uint64_t length = 0;
   std::uint32_t checksum = 0;
   std::memcpy(&length, header.data(), sizeof(length));
@@ -113,41 +123,37 @@ std::optional<std::string> read_record(std::ifstream& file) {
   constexpr std::uint64_t kMostBytes = 1 << 20;  // our records are far smaller
   if (length > kMostBytes) return {};
   std::string data(length, '\0'), footer(kFooterBytes, '\0');
-  if (!file.read(data.data(), static_cast<std::streamsize>(length))) return {};
-  if (!file.read(footer.data(), kFooterBytes)) return {};
+  if (!read_all(file, data.data(), data.size())) return {};
+  if (!read_all(file, footer.data(), kFooterBytes)) return {};
   std::memcpy(&checksum, footer.data(), sizeof(checksum));
   return checksum == masked_checksum(data) ? std::optional(std::move(data)) : std::nullopt;
 }
 
 struct Kept {
-  std::uintmax_t bytes = 0;
+  std::int64_t bytes = 0;
   bool any_step = false;  // false: only the first records of a file are kept
+  bool whole = false;     // all of the file
 };
 
 // Returns how much of a file is about steps up to `step`.
 Kept kept_of(const std::string& path, std::int64_t step) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw RunFolderError(fmt::format("{} cannot be read", path));
+  FileReader file(path, kStatus);
   Kept kept;
   while (const std::optional<std::string> data = read_record(file)) {
     const std::int64_t its = step_of(*data);
     if (its > step) break;
-    kept.bytes += kHeaderBytes + data->size() + kFooterBytes;
+    kept.bytes += static_cast<std::int64_t>(kHeaderBytes + data->size() + kFooterBytes);
     kept.any_step = kept.any_step || its > 0;
   }
+  kept.whole = kept.bytes == file.facts().bytes;
   return kept;
 }
 
-std::vector<fs::path> event_files(const std::string& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(kPrefix)) files.push_back(entry->path());
+std::vector<std::string> event_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const std::string& name : names_in(folder, kStatus).value_or(std::vector<std::string>())) {
+    if (name.starts_with(kPrefix)) files.push_back(folder + "/" + name);
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -155,88 +161,119 @@ std::vector<fs::path> event_files(const std::string& folder) {
 // of a new file sorts after the others, even if it begins in the same second.
 std::string next_name(const std::string& folder) {
   auto time = static_cast<std::int64_t>(unix_seconds());
-  for (const fs::path& file : event_files(folder)) {
-    const std::string number = file.filename().string().substr(kPrefix.size(), 10);
+  for (const std::string& file : event_files(folder)) {
+    const std::string number = file.substr(folder.size() + 1 + kPrefix.size(), 10);
     time = std::max<std::int64_t>(time, std::strtoll(number.c_str(), nullptr, 10) + 1);
   }
   return fmt::format("{}/{}{:010}.{}.{}", folder, kPrefix, time, host_name(), ::getpid());
 }
 
+// What there is a line or an event about: a step, or an evaluation after it.
+using Subject = std::pair<std::int64_t, bool>;
+constexpr std::string_view kLoss = "loss", kEvalLoss = "eval_loss";
+
+void put_scalar(std::string& summary, std::string_view tag, double number) {
+  std::string value;
+  put_bytes(value, 1, tag);
+  put_tag(value, 2, kFixed32);
+  put_fixed(value, static_cast<float>(number));
+  put_bytes(summary, 1, value);
+}
+
+// What the events of a folder are about.
+std::set<Subject> recorded_in(const std::string& folder) {
+  const auto tagged = [](std::string_view tag) {
+    std::string field;
+    put_bytes(field, 1, tag);
+    return field;
+  };
+  const std::string loss = tagged(kLoss), eval_loss = tagged(kEvalLoss);
+  std::set<Subject> recorded;
+  for (const std::string& path : event_files(folder)) {
+    FileReader file(path, kStatus);
+    while (const std::optional<std::string> data = read_record(file)) {
+      if (data->find(loss) != std::string::npos) recorded.emplace(step_of(*data), false);
+      if (data->find(eval_loss) != std::string::npos) recorded.emplace(step_of(*data), true);
+    }
+  }
+  return recorded;
+}
+
+std::int64_t whole_number(const Json& line, std::string_view field) {
+  const Json* found = line.find(field);
+  return found != nullptr && found->is_integer() ? found->integer() : 0;
+}
+
 }  // namespace
 
 void cut_back_event_files(const std::string& folder, std::int64_t step) {
-  for (const fs::path& path : event_files(folder)) {
-    const Kept kept = kept_of(path.string(), step);
-    std::error_code error;
-    const bool whole = kept.bytes == fs::file_size(path, error);
-    if (!error && !whole) {
-      if (kept.any_step)
-        fs::resize_file(path, kept.bytes, error);
-      else
-        fs::remove(path, error);
-    }
-    if (error) {
-      throw RunFolderError(
-          fmt::format("{} cannot be cut back: {}", path.string(), error.message()));
+  for (const std::string& path : event_files(folder)) {
+    const Kept kept = kept_of(path, step);
+    if (kept.whole) continue;
+    if (!kept.any_step) {
+      remove_if_there(path, kStatus);
+    } else if (::truncate(path.c_str(), kept.bytes) != 0) {
+      throw_unreadable(kStatus, path, "cannot be cut back", errno);
     }
   }
 }
 
 TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step,
-                               const tasks::Unit& unit)
-    : rate_(unit.rate_key()) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
-  path_ = next_name(folder);
-  file_.open(path_, std::ios::binary | std::ios::trunc);
-  std::string version = event(0);
+                               const tasks::Unit& unit, std::string_view earlier)
+    : tags_{std::string(kLoss), "lr",           "grad_norm",  unit.rate_key(),
+            "step_s",           "memory_bytes", "loss_scale", std::string(kEvalLoss),
+            "eval_top1",        "eval_top5"} {
+  make_folders(folder, kStatus);
+  const double now = unix_seconds();
+  std::string version = event(now, 0);
   put_bytes(version, 3, "brain.Event:2");
-  append(version);
   // SessionLog START: a reader that has read steps which were cut back since drops them.
   constexpr std::uint64_t kStart = 1;
   std::string status;
   put_tag(status, 1, kVarint);
   put_varint(status, kStart);
-  std::string session = event(step + 1);
+  std::string session = event(now, step + 1);
   put_bytes(session, 7, status);
-  append(session);
+  const std::string text = record(version) + missing(folder, earlier) + record(session);
+  file_.emplace(next_name(folder));
+  file_->append(text);
 }
 
-void TensorBoardLog::write(const StepMetrics& m) {
-  if (m.no_targets) return;  // nothing to draw
-  write_scalars(m.step, {{"loss", m.loss},
-                         {"lr", m.learning_rate},
-                         {"grad_norm", m.gradient_norm},
-                         {rate_, m.units_per_second},
-                         {"step_s", m.step_seconds},
-                         {"memory_bytes", m.memory_bytes}});
-  if (m.loss_scale) write_scalars(m.step, {{"loss_scale", *m.loss_scale}});
-}
-
-void TensorBoardLog::write(const Evaluation& evaluation) {
-  write_scalars(evaluation.step, {{"eval_loss", evaluation.loss}});
-  if (evaluation.top1) write_scalars(evaluation.step, {{"eval_top1", *evaluation.top1}});
-  if (evaluation.top5) write_scalars(evaluation.step, {{"eval_top5", *evaluation.top5}});
-}
-
-void TensorBoardLog::write_scalars(std::int64_t step, std::initializer_list<Scalar> scalars) {
-  std::string summary;
-  for (const auto& [tag, number] : scalars) {
-    std::string value;
-    put_bytes(value, 1, tag);
-    put_tag(value, 2, kFixed32);
-    put_fixed(value, static_cast<float>(number));
-    put_bytes(summary, 1, value);
+// Of starts without event files.
+std::string TensorBoardLog::missing(const std::string& folder, std::string_view earlier) const {
+  const std::set<Subject> recorded = recorded_in(folder);
+  std::string events;
+  while (!earlier.empty()) {
+    const std::size_t end = std::min(earlier.find('\n'), earlier.size() - 1);
+    const Json line = Json::parse_or_null(earlier.substr(0, end));
+    earlier.remove_prefix(end + 1);
+    const bool of_step = line.find(kLoss) != nullptr;
+    if (!of_step && line.find(kEvalLoss) == nullptr) continue;
+    if (!recorded.contains({whole_number(line, "step"), !of_step})) events += events_of(line);
   }
-  std::string message = event(step);
-  put_bytes(message, 5, summary);
-  append(message);
+  return events;
 }
 
-void TensorBoardLog::append(const std::string& event) {
-  file_ << record(event) << std::flush;
-  if (!file_) throw RunFolderError(fmt::format("{} cannot be written: is the disk full?", path_));
+void TensorBoardLog::write(const Json& line) {
+  file_->append(events_of(line));
+}
+
+std::string TensorBoardLog::events_of(const Json& line) const {
+  if (line.find("no_targets") != nullptr) return {};  // nothing to draw
+  std::string summary;
+  for (const std::string& tag : tags_) {
+    const Json* found = line.find(tag);
+    if (found == nullptr) continue;
+    // JSON has no word for a number that is not finite.
+    put_scalar(summary, tag,
+               found->is_number() ? found->number() : std::numeric_limits<double>::quiet_NaN());
+  }
+  const Json* time = line.find("time");
+  std::string message =
+      event(time != nullptr && time->is_number() ? time->number() : unix_seconds(),
+            whole_number(line, "step"));
+  put_bytes(message, 5, summary);
+  return record(message);
 }
 
 }  // namespace trireme

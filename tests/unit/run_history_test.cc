@@ -1,7 +1,9 @@
 #include "trireme/report/run_history.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -145,6 +147,52 @@ TEST_F(RunHistoryTest, AStartReplacesTheMetricsInsteadOfWritingOverThem) {
     EXPECT_EQ(content(linked), before);
     fs::remove(linked);
   }
+}
+
+// Steps of the event files, in their order: those of losses, and those of evaluations as negatives.
+std::vector<std::int64_t> steps_in_events(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::int64_t> steps;
+  for (const std::string& path : paths) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    for (std::size_t at = 0; at + 12 <= bytes.size();) {
+      std::uint64_t length = 0;
+      std::memcpy(&length, bytes.data() + at, sizeof(length));
+      const std::string event = bytes.substr(at + 12, length);
+      const std::int64_t step = event[10];  // after the time, in one byte
+      if (event.find("\x04loss") != std::string::npos) steps.push_back(step);
+      if (event.find("\x09"
+                     "eval_loss") != std::string::npos)
+        steps.push_back(-step);
+      at += 16 + length;
+    }
+  }
+  return steps;
+}
+
+TEST_F(RunHistoryTest, EventFilesGetWhatStartsWithoutThemHaveLeftOut) {
+  const auto train = [&](std::int64_t first, std::int64_t last, bool tensorboard) {
+    MetricsLog log(run(), first - 1, {}, tensorboard);
+    for (StepMetrics step; first <= last; ++first) {
+      step.step = first;
+      log.write(step);
+    }
+    log.write(Evaluation{.step = last});
+  };
+  const std::string events = run() + "/tensorboard";
+  train(1, 2, true);
+  train(3, 4, false);
+  train(4, 5, true);  // the checkpoint is of step 3
+  EXPECT_EQ(steps_in_events(events), (std::vector<std::int64_t>{1, 2, -2, 3, 4, 5, -5}));
+  train(6, 6, true);
+  EXPECT_EQ(steps_in_events(events), (std::vector<std::int64_t>{1, 2, -2, 3, 4, 5, -5, 6, -6}));
+  // One that cannot be read stays, and nothing goes on without it.
+  fs::create_directory(events + "/events.out.tfevents.9999999999.a");
+  EXPECT_THROW(train(7, 7, true), RunFolderError);
+  EXPECT_TRUE(fs::exists(events + "/events.out.tfevents.9999999999.a"));
 }
 
 TEST_F(RunHistoryTest, TakesALineOnceItIsComplete) {

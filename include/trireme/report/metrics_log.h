@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <string>
 
+#include "trireme/base/json.h"
+#include "trireme/io/log_file.h"
 #include "trireme/report/step_metrics.h"
 #include "trireme/report/tensorboard.h"
 #include "trireme/tasks/unit.h"
@@ -17,8 +18,8 @@ namespace trireme {
 class MetricsLog {
  public:
   // Cuts the metrics in the run folder back to steps up to `step`, so that a resumed run records
-  // each step once. `unit` is that of progress. With `tensorboard`, later entries also go to
-  // TensorBoard's event files. Throws RunFolderError.
+  // each step once. `unit` is that of progress. With `tensorboard`, all entries also go to
+  // TensorBoard's event files, earlier ones if they are missing there. Throws RunFolderError.
   MetricsLog(const std::string& folder, std::int64_t step, const tasks::Unit& unit,
              bool tensorboard);
 
@@ -26,11 +27,11 @@ class MetricsLog {
   void write(const Evaluation& evaluation);  // its time is now
 
  private:
-  void append(const std::string& line);
+  void append(const Json& line);
 
   std::string path_;
   tasks::Unit unit_;
-  std::ofstream file_;
+  std::optional<LogFile> file_;
   std::optional<TensorBoardLog> tensorboard_;
 };
 
