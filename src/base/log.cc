@@ -1,8 +1,10 @@
 #include "trireme/base/log.h"
 
+#include <atomic>
 #include <cerrno>
 #include <string>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "trireme/base/printable.h"
@@ -10,12 +12,23 @@
 namespace trireme {
 namespace {
 
+// Of the process, as its descriptors are.
+std::atomic<int> output_fault{0};
+std::atomic<int> line_descriptor{STDOUT_FILENO};
+
 void write_all(int descriptor, std::string_view rest) {
   while (!rest.empty()) {
     const ssize_t written = ::write(descriptor, rest.data(), rest.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      return;  // nobody is left to read it
+      if (errno == EAGAIN) {  // somebody who shares the terminal has set O_NONBLOCK
+        pollfd waits{descriptor, POLLOUT, 0};
+        ::poll(&waits, 1, -1);
+        continue;
+      }
+      int none = 0;
+      if (descriptor == STDOUT_FILENO) output_fault.compare_exchange_strong(none, errno);
+      return;  // nobody is left to read it, or the disk is full
     }
     rest.remove_prefix(static_cast<size_t>(written));
   }
@@ -32,11 +45,19 @@ void print_line(std::string_view text) {
     if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
   }
-  write_all(STDOUT_FILENO, lines);
+  write_all(line_descriptor, lines);
 }
 
 void print_bytes(std::string_view bytes) {
   write_all(STDOUT_FILENO, bytes);
+}
+
+void lines_to_standard_error() {
+  line_descriptor = STDERR_FILENO;
+}
+
+int standard_output_fault() {
+  return output_fault;
 }
 
 void report_line(std::string_view line) {

@@ -11,7 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/bus_factor.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/tasks/task.h"
 #include "trireme/topology/planner.h"
@@ -24,6 +24,7 @@
 
 #include "cli/actions.h"
 #include "cli/commands.h"
+#include "cli/outputs.h"
 
 namespace trireme::cli {
 namespace {
@@ -62,7 +63,7 @@ void print_on_first(const Runtime& runtime, const std::string& line) {
 void write_json(Runtime& runtime, const std::string& path, const std::string& text) {
   if (path.empty()) return;
   runtime.world().read_once([&] {
-    write_whole_file(path, text);
+    write_output(path, text);
     return std::string();
   });
 }
@@ -447,6 +448,7 @@ Work parse_bench(const Arguments& arguments) {
   const Bench& bench = find_only_action("bench", benches(), words);
   refuse_flags_of_others("bench", bench, options, arguments);
   check(bench, given);
+  begin_outputs({given.json});
   return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
             return bench.run(runtime, given);
           }};

@@ -100,6 +100,7 @@ class Prompts {
  private:
   // Returns nothing after the last one.
   std::string read_one() {
+    if (count_ > 0 && standard_output_fault() != 0) return "";  // nobody reads what follows
     if (prompt_ != "-") return count_ == 0 ? prompt_ : "";
     const std::optional<NamedText> line = lines_.next();
     return line ? line->text : "";

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -10,10 +9,12 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/train/job_script.h"
 
 #include "cli/cluster_limits.h"
 #include "cli/commands.h"
+#include "cli/outputs.h"
 #include "cli/site_file.h"
 #include "cli/subprocess.h"
 
@@ -102,10 +103,7 @@ ExitStatus write_job(const JobArguments& given) {
       job_template, given.config, given.request, site, plan,
       {program.string(), read_small_file("the template's part", (folder / "step.sh").string())});
   if (!given.output.empty()) {
-    std::ofstream file(given.output, std::ios::binary | std::ios::trunc);
-    file << script << std::flush;
-    if (!file)
-      throw RunFolderError(fmt::format("--output {}: cannot be written", shown(given.output)));
+    write_output(given.output, script);
   }
   if (given.submit) {
     submit(script);
@@ -125,6 +123,7 @@ Work parse_job(const Arguments& arguments) {
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("job");
+  begin_outputs({given.output});
   return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};
 }
 

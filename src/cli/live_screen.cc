@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 
 namespace trireme::cli {
 namespace {
@@ -24,15 +25,6 @@ constexpr std::string_view kLeave = "\x1b[?25h\x1b[?1049l";
 constexpr std::string_view kHome = "\x1b[H";
 constexpr std::string_view kEraseRestOfLine = "\x1b[K";
 constexpr std::string_view kEraseBelow = "\x1b[J";
-
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // the terminal is gone; its signal follows
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 }  // namespace
 
@@ -74,12 +66,12 @@ void LiveScreen::enter() {
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
   }
-  if (!entered_) write_all(kEnter);
+  if (!entered_) print_bytes(kEnter);
   entered_ = true;
 }
 
 void LiveScreen::leave() {
-  if (entered_) write_all(kLeave);
+  if (entered_) print_bytes(kLeave);
   entered_ = false;
   if (keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before_);
 }
@@ -92,7 +84,7 @@ void LiveScreen::show(const std::vector<std::string>& lines) {
     frame += kEraseRestOfLine;
   }
   frame += kEraseBelow;
-  write_all(frame);
+  print_bytes(frame);
 }
 
 LiveScreen::Wake LiveScreen::wait(double seconds) {

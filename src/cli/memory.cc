@@ -7,7 +7,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
@@ -15,6 +15,7 @@
 #include "trireme/train/run_grid.h"
 
 #include "cli/commands.h"
+#include "cli/outputs.h"
 #include "cli/schedule_table.h"
 
 namespace trireme::cli {
@@ -180,7 +181,7 @@ void write_json(const MemoryArguments& given, const Forecast& made) {
                                  {"process_bytes", kProcessBytes},
                                  {"kinds", std::move(kinds)},
                                  {"schedules", json_of_schedules(given.config, made.input)}});
-  write_whole_file(given.json, all.dump(1) + "\n");
+  write_output(given.json, all.dump(1) + "\n");
 }
 
 // A rank that does not fit the memory that was named is a fault, which is told last.
@@ -207,6 +208,7 @@ Work parse_memory(const Arguments& arguments) {
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("memory");
+  begin_outputs({given.json});
   return {.alone = [given = std::move(given)] { return show_memory(given); }, .on_ranks = {}};
 }
 

@@ -1,7 +1,5 @@
 #include "cli/predict.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -9,51 +7,40 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
+#include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/io/prepare_images.h"
 #include "trireme/tasks/pictures.h"
 
 #include "cli/commands.h"
+#include "cli/outputs.h"
 
 namespace trireme::cli {
 
 namespace fs = std::filesystem;
 
-JsonLines::JsonLines(const std::string& path) : path_(path) {
-  if (path_.empty()) return;
-  errno = 0;
-  file_.open(path_, std::ios::binary | std::ios::app);
-  check("cannot be opened");
+JsonLines::JsonLines(const std::string& path) {
+  if (path.empty()) return;
+  file_.emplace(path);
+  elsewhere_ = path != "-";
 }
 
-void JsonLines::write(const Json& line) {
-  if (path_.empty()) return;
-  errno = 0;
-  if (!std::exchange(ours_, true)) {
-    std::error_code error;
-    // A pipe or a terminal has nothing to be removed.
-    if (fs::is_regular_file(path_, error)) fs::resize_file(path_, 0, error);
-    if (error) {
-      throw RunFolderError(fmt::format("{}: cannot be emptied: {}", shown(path_), error.message()));
-    }
-  }
-  file_ << line.dump() << '\n';
-  check("cannot be written");
+void JsonLines::add(const Json& line) {
+  if (file_) lines_ += line.dump() + "\n";
+}
+
+void JsonLines::flush() {
+  if (file_) file_->write(std::exchange(lines_, {}));
 }
 
 void JsonLines::finish() {
-  if (path_.empty()) return;
-  errno = 0;
-  file_.flush();
-  check("cannot be written");
+  flush();
+  if (file_) file_->finish();
 }
 
-void JsonLines::check(const char* fault) const {
-  if (file_) return;
-  const int reason = errno;
-  throw RunFolderError(fmt::format("{}: {}{}{}", shown(path_), fault, reason == 0 ? "" : ": ",
-                                   reason == 0 ? "" : std::strerror(reason)));
+bool JsonLines::in_vain() const {
+  return standard_output_fault() != 0 && !elsewhere_;
 }
 
 namespace {
@@ -155,6 +142,7 @@ Work parse_predict(const Arguments& arguments) {
                                     kNormalisationForm));
     }
   }
+  begin_outputs({given.json});
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return predict_on_ranks(runtime, given); }};
 }

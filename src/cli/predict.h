@@ -1,13 +1,13 @@
 // What `trireme predict` does for models of one task each.
 #pragma once
 
-#include <fstream>
 #include <optional>
 #include <string>
 
 #include "trireme/base/json.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/io/image_shard.h"
+#include "trireme/io/output_file.h"
 #include "trireme/ops/context.h"
 #include "trireme/train/inference.h"
 
@@ -37,20 +37,21 @@ struct PredictArguments {
 // more.
 inline constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
 
-// A file with a line of JSON for each prediction. What an earlier command wrote there stays until
-// the first line. Members throw RunFolderError with the system's reason where it cannot be written.
+// A file with a line of JSON for each prediction (OutputFile). Members throw RunFolderError.
 class JsonLines {
  public:
   explicit JsonLines(const std::string& path);  // empty: there is no such file
-  void write(const Json& line);
-  void finish();
+  void add(const Json& line);
+  void flush();   // to whoever reads a pipe
+  void finish();  // an earlier file is replaced
+  // Whether nobody gets what is still to come: standard output cannot be written, and there is no
+  // other file.
+  bool in_vain() const;
 
  private:
-  void check(const char* fault) const;
-
-  std::string path_;
-  std::ofstream file_;
-  bool ours_ = false;  // whether what an earlier command wrote is gone
+  std::optional<OutputFile> file_;
+  bool elsewhere_ = false;
+  std::string lines_;
 };
 
 // Collective over the world. The leading rank prints.

@@ -112,9 +112,14 @@ class PictureSpeaker {
                                      {"probability", share}}));
     }
     print_line(line);
-    json_.write(Json::object({{"file", picture}, {"likely", std::move(likely)}}));
+    json_.add(Json::object({{"file", picture}, {"likely", std::move(likely)}}));
   }
 
+  // Returns whether the next ones are in vain.
+  bool flush() {
+    json_.flush();
+    return json_.in_vain();
+  }
   void finish() { json_.finish(); }
 
  private:
@@ -193,21 +198,25 @@ void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel&
   PictureBatches batches(runtime.world(), given, size);
   const Stopwatch watch;
   std::int64_t count = 0;
-  for (std::string pixels = batches.next(classifier.most()); !pixels.empty();
+  std::string in_vain;
+  for (std::string pixels = batches.next(classifier.most()); !pixels.empty() && in_vain.empty();
        pixels = batches.next(classifier.most())) {
     const std::vector<float> all = classifier.probabilities(
         {reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()});
-    runtime.world().read_once([&] {
+    in_vain = runtime.world().read_once([&] {
       for (std::size_t i = 0; i < batches.names().size(); ++i) {
         const auto each = static_cast<std::size_t>(classes);
         speaker->say(batches.names()[i], std::span(all).subspan(i * each, each));
       }
-      speaker->finish();
-      return std::string();
+      return std::string(speaker->flush() ? "in vain" : "");
     });
     count += std::ssize(all) / classes;
   }
   if (count == 0) batches.refuse_none();
+  runtime.world().read_once([&] {
+    speaker->finish();
+    return std::string();
+  });
   if (runtime.rank() == 0) {
     report_line(fmt::format("{} pictures in {:.1f} s, {:.1f} pictures/s", count, watch.seconds(),
                             static_cast<double>(count) / watch.seconds()));

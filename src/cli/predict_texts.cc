@@ -88,10 +88,15 @@ class MaskSpeaker {
       print_line(line);
       all.push_back(std::move(likely));
     }
-    json_.write(Json::object(
+    json_.add(Json::object(
         {{"from", text.name}, {"text", text.text}, {"filled", full}, {"masks", std::move(all)}}));
   }
 
+  // Returns whether the next ones are in vain.
+  bool flush() {
+    json_.flush();
+    return json_.in_vain();
+  }
   void finish() { json_.finish(); }
 
  private:
@@ -163,26 +168,30 @@ void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& mo
   TextBatches batches(runtime.world(), given);
   const Stopwatch watch;
   std::int64_t count = 0;
-  for (auto texts = batches.next(filler.most()); !texts.empty();
+  std::string in_vain;
+  for (auto texts = batches.next(filler.most()); !texts.empty() && in_vain.empty();
        texts = batches.next(filler.most())) {
     const std::vector<TextToFill> tokens = encoded(texts, *tokenizer, special, context);
     for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
       const std::span<const TextToFill> left = std::span(tokens).subspan(begin);
       end = begin + filler.most_of(left, given.top);
       const std::vector<LikelyTokens> all = filler.fill(left.first(end - begin), given.top);
-      runtime.world().read_once([&] {
+      in_vain = runtime.world().read_once([&] {
         std::span<const LikelyTokens> rest = all;
         for (std::size_t i = begin; i < end; ++i) {
           speaker->say(texts[i], rest.first(tokens[i].masks.size()));
           rest = rest.subspan(tokens[i].masks.size());
         }
-        speaker->finish();
-        return std::string();
+        return std::string(speaker->flush() ? "in vain" : "");
       });
     }
     count += std::ssize(texts);
   }
   if (count == 0) throw DataError("no texts: --input names files with a text on each line");
+  runtime.world().read_once([&] {
+    speaker->finish();
+    return std::string();
+  });
   if (runtime.rank() == 0) {
     report_line(fmt::format("{} texts in {:.1f} s, {:.1f} texts/s", count, watch.seconds(),
                             static_cast<double>(count) / watch.seconds()));

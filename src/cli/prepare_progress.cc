@@ -1,7 +1,5 @@
 #include "cli/prepare_progress.h"
 
-#include <cstdio>
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,8 +32,7 @@ void PrepareProgressLine::show(const PrepareProgress& progress) {
   phase_ = progress.phase;
   last_seconds_ = progress.seconds;
   if (terminal_) {
-    fmt::print(stdout, "\r{:<78}", describe(progress));
-    std::fflush(stdout);
+    print_bytes(fmt::format("\r{:<78}", describe(progress)));
     shown_ = true;
   } else {
     print_line(describe(progress));
@@ -44,8 +41,7 @@ void PrepareProgressLine::show(const PrepareProgress& progress) {
 
 void PrepareProgressLine::clear() {
   if (!shown_) return;
-  fmt::print(stdout, "\r{:<78}\r", "");
-  std::fflush(stdout);
+  print_bytes(fmt::format("\r{:<78}\r", ""));
   shown_ = false;
 }
 

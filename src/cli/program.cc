@@ -1,6 +1,8 @@
 #include "cli/program.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <optional>
 
@@ -57,6 +59,17 @@ bool others_may_wait(const Arguments& arguments) {
   return command == commands().end() || command->on_ranks;
 }
 
+// Why standard output could not be written; empty if it could. Nobody misses a line about a pipe
+// whose reader has ended, as `trireme ... | head` does.
+std::string output_fault() {
+  const int reason = standard_output_fault();
+  if (reason == 0) return {};
+  if (launched_tasks().index == 0 && reason != EPIPE) {
+    report_line(fmt::format("standard output cannot be written: {}", std::strerror(reason)));
+  }
+  return "fault";
+}
+
 }  // namespace
 
 int run(const Arguments& arguments) {
@@ -70,7 +83,11 @@ int run(const Arguments& arguments) {
     if (!others_may_wait(arguments)) return report(wrong);
   }
   try {
-    if (work.alone) return static_cast<int>(work.alone());
+    if (work.alone) {
+      const ExitStatus done = work.alone();
+      const bool untold = done == ExitStatus::kDone && !output_fault().empty();
+      return static_cast<int>(untold ? ExitStatus::kRunFolder : done);
+    }
     runtime.emplace(RuntimeOptions{.call = {.commit = program_and_commit(), .arguments = arguments},
                                    .algorithms = {}});
   } catch (...) {
@@ -80,7 +97,9 @@ int run(const Arguments& arguments) {
   // which ends the whole job.
   runtime->run([&] {
     if (wrong) std::rethrow_exception(wrong);
-    return work.on_ranks(*runtime);
+    const ExitStatus done = work.on_ranks(*runtime);
+    if (done != ExitStatus::kDone) return done;
+    return runtime->world().read_once(output_fault).empty() ? done : ExitStatus::kRunFolder;
   });
 }
 

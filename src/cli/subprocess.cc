@@ -52,9 +52,17 @@ std::optional<Finished> run_program(const std::vector<std::string>& command,
   posix_spawn_file_actions_adddup2(&actions, fileno(in.get()), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, fileno(out.get()), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, fileno(err.get()), STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  sigset_t usual;
+  sigemptyset(&usual);
+  sigaddset(&usual, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
   pid_t pid = 0;
   const int failure =
-      posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+      posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failure != 0) return {};
   int state = 0;

@@ -5,13 +5,14 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"
 #include "trireme/report/sweep_page.h"
 
 #include "cli/commands.h"
 #include "cli/live_screen.h"
+#include "cli/outputs.h"
 #include "cli/plot.h"
 #include "cli/sweep_view.h"
 #include "cli/top_view.h"
@@ -89,8 +90,8 @@ ExitStatus watch(History& history, double every) {
 template <class History>
 ExitStatus top(const TopRequest& request) {
   History history(request.folder);
-  if (request.svg) write_whole_file(*request.svg, picture_of(history));
-  if (request.html) write_whole_file(*request.html, page_of(history));
+  if (request.svg) write_output(*request.svg, picture_of(history));
+  if (request.html) write_output(*request.html, page_of(history));
   if (request.svg || request.html) return ExitStatus::kDone;
   if (!request.once && LiveScreen::possible()) return watch(history, request.every);
   return print(view_of(history, printed_size(history)));
@@ -120,6 +121,7 @@ Work parse_top(const Arguments& arguments) {
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");
+  begin_outputs({request.svg.value_or(""), request.html.value_or("")});
   if (folders.size() != 1) {
     throw ConfigError(fmt::format(
         "top takes the folder of one run or sweep, as in trireme top run, not {}", folders.size()));

@@ -4,6 +4,7 @@
 
 #include "cli/actions.h"
 #include "cli/commands.h"
+#include "cli/outputs.h"
 
 namespace trireme::cli {
 namespace {
@@ -112,6 +113,8 @@ Work parse_topo(const Arguments& arguments) {
       named.takes_words ? named : find_only_action("topo", actions(), given.words);
   given.words.erase(given.words.begin());
   refuse_flags_of_others("topo", action, options, arguments);
+  const bool stores = action.name == "probe";
+  begin_outputs({given.json, given.svg, given.output, stores ? given.network : ""});
   if (action.on_ranks != nullptr) {
     return {.alone = {}, .on_ranks = [&action, given = std::move(given)](Runtime& runtime) {
               return action.on_ranks(runtime, given);

@@ -14,7 +14,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/study/bench.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/planner.h"
@@ -190,7 +190,7 @@ void write_json(const TopoArguments& given, const DescribedJob& job,
                             {"nodes", job.network.blocks.blocks(0)},
                             {"source", job.network.source}});
   for (const auto& [name, value] : more) json[name] = value;
-  write_whole_file(given.json, json.dump(1) + "\n");
+  write_output(given.json, json.dump(1) + "\n");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/rank_order.h"
@@ -112,7 +112,7 @@ ExitStatus topo_order(const TopoArguments& given) {
   if (!given.output.empty()) {
     std::string text;
     for (const int rank : order.ranks) text += fmt::format("{}\n", rank);
-    write_whole_file(given.output, text);
+    write_output(given.output, text);
   }
   return ExitStatus::kDone;
 }

@@ -13,7 +13,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/planner.h"
 #include "trireme/topology/probe.h"
@@ -122,7 +122,7 @@ void print(const Probe& probe, const RankBlocks& blocks, int nodes, double secon
 }
 
 void write_rates(const std::string& path, const StoredRates& stored) {
-  write_whole_file(path, write_network_rates(stored));
+  write_output(path, write_network_rates(stored));
   print_line("stored in " + path);
 }
 
@@ -180,7 +180,7 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
   StoredRates stored = stored_of(probe, blocks, runtime.hosts());
   if (given.collectives) stored.collectives = time_collectives(runtime, stored);
   runtime.world().read_once([&] {
-    if (!given.json.empty()) write_whole_file(given.json, json_of(probe, stored, seconds));
+    if (!given.json.empty()) write_output(given.json, json_of(probe, stored, seconds));
     if (given.network.empty()) {
       store_as_usual(stored, runtime.nodes());
     } else {

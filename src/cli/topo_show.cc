@@ -12,7 +12,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/io/output_file.h"
 #include "trireme/report/fabric_svg.h"
 #include "trireme/report/html_page.h"
 #include "trireme/topology/cluster_fabric.h"
@@ -194,10 +194,10 @@ ExitStatus topo_show(const TopoArguments& given) {
   if (!given.json.empty()) {
     Json json = json_of(fabric);
     if (inside.machine) json["machine"] = json_of(*inside.machine, inside.links);
-    write_whole_file(given.json, json.dump(1) + "\n");
+    write_output(given.json, json.dump(1) + "\n");
   }
   if (!given.svg.empty()) {
-    write_whole_file(given.svg, standalone_svg(svg_of_fabric(fabric, drawing)));
+    write_output(given.svg, standalone_svg(svg_of_fabric(fabric, drawing)));
   }
   return ExitStatus::kDone;
 }

@@ -1,9 +1,11 @@
 #include "train/run_journal.h"
 
 #include <cmath>
+#include <cstring>
 
 #include <fmt/format.h>
 
+#include "trireme/base/log.h"
 #include "trireme/base/wall_clock.h"
 
 namespace trireme {
@@ -48,9 +50,19 @@ void RunJournal::tell_interruption(const StepMetrics& first) {
   interruption_.reset();
 }
 
+// Lines are for observers; the run goes on without them.
+void RunJournal::note_output_fault(std::int64_t step) {
+  if (standard_output_fault() == 0 || output_fault_noted_) return;
+  output_fault_noted_ = true;
+  note(step, "output", 0.0,
+       fmt::format("standard output cannot be written: {}; the run goes on",
+                   std::strerror(standard_output_fault())));
+}
+
 void RunJournal::step(const StepMetrics& metrics) {
   if (interruption_) tell_interruption(metrics);
   narrator_.step(metrics);
+  note_output_fault(metrics.step);
   if (metrics_) metrics_->write(metrics);
 }
 
@@ -77,6 +89,7 @@ void RunJournal::straggler(std::int64_t step, const std::string& what) {
 
 void RunJournal::stopped(std::int64_t step, const std::string& why) {
   say(fmt::format("stopped {} after step {}; the same command goes on from there", why, step));
+  note_output_fault(step);
   note(step, "stop", 0.0, why);
   write_report(fmt::format("stopped {}, with a checkpoint", why));
   say_goodput();
@@ -84,6 +97,7 @@ void RunJournal::stopped(std::int64_t step, const std::string& why) {
 
 void RunJournal::finished(const StepMetrics& last) {
   narrator_.close(last);
+  note_output_fault(last.step);
   note(last.step, "finish", 0.0, "");
   write_report("finished");
   say_goodput();

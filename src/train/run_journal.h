@@ -60,6 +60,7 @@ class RunJournal {
 
  private:
   void tell_interruption(const StepMetrics& first);
+  void note_output_fault(std::int64_t step);
   void say_goodput();
   void write_report(const std::optional<std::string>& ended = {});
 
@@ -69,6 +70,7 @@ class RunJournal {
   std::optional<EventLog> events_;
   std::optional<RunReport> report_;
   std::function<void()> before_report_;
+  bool output_fault_noted_ = false;
 };
 
 }  // namespace trireme

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/io/output_file.h"
 
 namespace trireme {
 namespace {
@@ -165,15 +165,16 @@ void for_each_text(Communicator& world, std::string mine, const Use& use) {
 // Writes the trace file, and finds the longest waits of all ranks.
 class TraceFile {
  public:
-  explicit TraceFile(std::string path) : path_(std::move(path)), file_(partial(), std::ios::trunc) {
-    file_ << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  explicit TraceFile(const std::string& path) : file_(path) {
+    file_.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
   }
 
   void add(const Json& rank) {
+    std::string text;
     for (const Json& event : rank.at("events").items()) {
-      file_ << (first_ ? "\n" : ",\n") << event.dump();
-      first_ = false;
+      text += (std::exchange(first_, false) ? "\n" : ",\n") + event.dump();
     }
+    file_.write(text);
     for (const auto& [name, seconds] : rank.at("waits").members()) {
       double& most = waits_[name];
       most = std::max(most, seconds.number());
@@ -181,9 +182,8 @@ class TraceFile {
   }
 
   void close() {
-    file_ << "\n]}\n" << std::flush;
-    if (!file_) throw RunFolderError(fmt::format("{} cannot be written", path_));
-    rename_file(partial(), path_, ExitStatus::kRunFolder);
+    file_.write("\n]}\n");
+    file_.finish();
   }
 
   std::string longest_waits() const {
@@ -199,10 +199,7 @@ class TraceFile {
   }
 
  private:
-  std::string partial() const { return path_ + ".partial"; }
-
-  std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
   bool first_ = true;
   std::map<std::string, double> waits_;
 };

@@ -205,7 +205,7 @@ class MaskedLanguageModel(ProgramTest):
             self.assertEqual(subprocess.run(own, stdin=lines, cwd=self.folder, stderr=subprocess.DEVNULL, timeout=100,
                                             check=False).returncode, 2)
         self.assertEqual((self.folder / "list.txt").read_bytes(), before)
-        # What an earlier command has told stays where the first text is refused, and goes with the first that is not.
+        # What an earlier command has told stays where a text is refused.
         told = (self.folder / "said.jsonl").read_bytes()
         self.expect_refusal(3, "none.txt:2: the text has no", *predict, "--input", "none.txt", "--json", "said.jsonl")
         self.assertEqual((self.folder / "said.jsonl").read_bytes(), told)

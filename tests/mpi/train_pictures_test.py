@@ -275,9 +275,9 @@ class Pictures(unittest.TestCase):
         self.assertIn("--input is missing: it names pictures, folders of them, or files of texts; --text gives a text "
                       "itself",
                       self.run_here("predict", "--checkpoint", "predicts", status=2))
-        # bad input: `predict`: a `--json` file that cannot be written | none/said.jsonl: cannot be opened: No such file
-        # or directory; FILE: cannot be written: No space left on device | 5
-        self.assertIn("none/said.jsonl: cannot be opened: No such file or directory",
+        # bad input: `predict`: a `--json` file that cannot be written | none/said.jsonl.partial: cannot be opened: No
+        # such file or directory; FILE: cannot be written: No space left on device | 5
+        self.assertIn("none/said.jsonl.partial: cannot be opened: No such file or directory",
                       self.run_here(*predict, "--json", "none/said.jsonl", status=5))
         self.assertIn("/dev/full: cannot be written: No space left on device",
                       self.run_here(*predict, "--json", "/dev/full", ranks=2, status=5))

@@ -3,6 +3,7 @@
 
     python3 cli_test.py TRIREME
 """
+import fcntl
 import json
 import os
 import pwd
@@ -50,6 +51,93 @@ class Commands(ProgramTest):
         self.assertRegex(forced, "instructions +baseline")
         self.assertRegex(forced, r"fp32 products +own kernels .*: TRIREME_MATMUL=own asks for it")
         self.assertRegex(forced, r"bf16 products +own kernels .*: storage bf16, compute fp32")
+
+    def test_standard_output_that_cannot_be_written(self):
+        self.prepare()
+        small = ("--model.layers", 1, "--model.width", 16, "--model.heads", 2, "--model.context", 8, "--batch.global", 4,
+                 "--batch.micro", 2, "--run.threads", 1, "--eval.every", 0)
+        train = ("train", *small, "--data.train", "data/train.h5", "--run.folder")
+        self.expect_done(*train, "run", "--run.steps", 2)
+        commands = (("completion", "bash"), ("version",), ("train", "--help"), ("memory", *small),
+                    ("data", "list", "data"), ("checkpoint", "verify", "run"),
+                    ("generate", "--checkpoint", "run", "--prompt", "ab", "--tokens", 2, "--threads", 1),
+                    ("prepare", "text.txt", "--output", "again", "--tokenizer", "byte"), (*train, "more", "--run.steps", 2))
+        for command in commands:
+            # bad input: standard output that is full, or closed | standard output cannot be written: No space left on
+            # device; ...: Bad file descriptor | 5
+            for redirected, why in (("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+                done = self.run_program(*command, before=("sh", "-c", f'exec "$@" {redirected}', "sh"))
+                self.assertEqual(done.returncode, 5, (command, redirected, done.stderr))
+                self.assertIn(f"trireme: standard output cannot be written: {why}\n", done.stderr)
+            # bad input: a pipe as standard output whose reader has ended | (nothing is said) | 5
+            done = self.run_program(*command, before=("bash", "-c", '{ sleep 0.2; "$@"; echo $? > status; } | true', "sh"))
+            self.assertEqual((self.folder / "status").read_text(), "5\n", (command, done.stderr))
+            self.assertNotIn("standard output", done.stderr)
+        # The run went on, and says so.
+        events = [json.loads(line) for line in (self.folder / "more" / "events.jsonl").read_text().splitlines()]
+        self.assertIn(("output", "standard output cannot be written: No space left on device; the run goes on"),
+                      [(event["event"], event.get("detail")) for event in events])
+        self.assertTrue((self.folder / "more" / "checkpoints" / "step-00000002.h5").exists())
+        # Another status stays.
+        done = self.run_program("train", "--data.train", "none.h5", "--run.folder", "new",
+                                before=("sh", "-c", 'exec "$@" > /dev/full', "sh"))
+        self.assertEqual(done.returncode, 3, done.stderr)
+
+    def test_outputs_that_flags_name(self):
+        self.prepare()
+        (self.folder / "topology.conf").write_text("SwitchName=a Nodes=n1,n2\n", encoding="utf-8")
+        memory = ("memory", "--model.preset", "test-gpt", "--json")
+        for command in (memory, ("topo", "show", "--slurm", "topology.conf", "--svg"),
+                        ("job", "single_node", "--data.train", "data/train.h5", "--output")):
+            self.check_output(command)
+        with open(self.folder / "busy.partial", "w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # bad input: an output that another command is writing | busy: another trireme is writing it | 5
+            self.expect_refusal(5, "busy: another trireme is writing it", *memory, "busy")
+        self.expect_done(*memory, "busy")
+        # bad input: a pipe as output that nobody reads | pipe: cannot be written: it is a pipe that nobody reads | 5
+        os.mkfifo(self.folder / "pipe")
+        self.expect_refusal(5, "pipe: cannot be written: it is a pipe that nobody reads", *memory, "pipe")
+        # bad input: two outputs that are standard output | standard output (-) is given for two outputs: name a file
+        # | 2
+        self.expect_refusal(2, "standard output (-) is given for two outputs: name a file", "topo", "show", "--slurm",
+                            "topology.conf", "--json", "-", "--svg", "-")
+        # bad input: an output that is a folder | sub: cannot be written: Is a directory | 5
+        (self.folder / "sub").mkdir()
+        self.expect_refusal(5, "sub: cannot be written: Is a directory", *memory, "sub")
+
+    def check_output(self, command):
+        """What a command does with what stands in the place of its output."""
+        def contents(name):
+            return (self.folder / name).read_text(encoding="utf-8")
+        for name in ("plain", "target", "other"):
+            (self.folder / name).unlink(missing_ok=True)
+            (self.folder / name).write_text("old", encoding="utf-8")
+        (self.folder / "plain").chmod(0o600)
+        for name, target in (("link", "target"), ("plain.partial", "other")):
+            (self.folder / name).unlink(missing_ok=True)
+            (self.folder / name).symlink_to(target)
+        self.run_program(*command, "plain")
+        text = contents("plain")
+        self.assertGreater(len(text), 10)
+        self.assertEqual((self.folder / "plain").stat().st_mode & 0o777, 0o600)
+        self.assertEqual(contents("other"), "old")
+        self.run_program(*command, "link")
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.assertEqual(contents("target"), text)
+        self.assertFalse(list(self.folder.glob("*.partial")))
+        done = self.run_program(*command, "-")
+        self.assertEqual((done.returncode, done.stdout), (0, text), done.stderr)
+        self.assertFalse((self.folder / "-").exists())
+        self.assertIn(text, self.run_program(*command, "/dev/stdout").stdout)
+        os.mkfifo(self.folder / "fifo")
+        with subprocess.Popen(["cat", "fifo"], cwd=self.folder, stdout=subprocess.PIPE, text=True) as reader:
+            self.assertEqual(self.run_program(*command, "fifo").returncode, 0)
+            self.assertEqual(reader.communicate(timeout=100)[0], text)
+        self.assertTrue((self.folder / "fifo").is_fifo())
+        (self.folder / "fifo").unlink()
+        self.assertEqual(self.run_program(*command, "/dev/null").returncode, 0)
+        self.assertTrue(Path("/dev/null").is_char_device())
 
     def memory(self, *arguments):
         """What `trireme memory` prints, and what it writes for programs."""
