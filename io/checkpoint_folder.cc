@@ -31,10 +31,10 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
 }
 
 std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
-  constexpr ExitStatus kStatus = ExitStatus::kRunFolder;
+  constexpr ExitStatus kOfCheckpoints = ExitStatus::kRunFolder;
   std::vector<CheckpointFile> files;
-  if (!look_ahead(folder, kStatus).is_there()) return files;
-  const auto names = names_in(folder, kStatus);
+  if (!look_ahead(folder, kOfCheckpoints).is_there()) return files;
+  const auto names = names_in(folder, kOfCheckpoints);
   if (!names) return files;
   const std::optional<RunBranch> branch = read_branch(folder + "/..");
   const bool leaving = branch && branch->unfinished;
@@ -43,7 +43,7 @@ std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
     if (!step || (leaving && *step > branch->unfinished->after_step)) continue;
     const std::string path = folder + "/" + name;
     // A writer may have removed it since.
-    if (const FileFacts facts = look_at(path, kStatus); facts.is_file()) {
+    if (const FileFacts facts = look_at(path, kOfCheckpoints); facts.is_file()) {
       files.push_back({*step, path, facts.bytes});
     }
   }

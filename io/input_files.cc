@@ -9,14 +9,14 @@
 namespace trireme {
 namespace {
 
-constexpr ExitStatus kStatus = ExitStatus::kData;
+constexpr ExitStatus kOfInput = ExitStatus::kData;
 
 // Adds the files below a folder. `above`: the folders that hold it, and itself.
 void add_below(const std::string& folder, std::vector<FileFacts>& above,
                std::vector<InputFile>& files) {
-  for (const std::string& name : names_in(folder, kStatus).value_or(std::vector<std::string>())) {
+  for (const std::string& name : names_in(folder, kOfInput).value_or(std::vector<std::string>())) {
     std::string path = folder.ends_with('/') ? folder + name : folder + "/" + name;
-    const FileFacts facts = look_at(path, kStatus);
+    const FileFacts facts = look_at(path, kOfInput);
     if (facts.is_folder()) {
       // A link to a folder that holds it would be followed for ever.
       const bool again = std::ranges::any_of(above, [&](const FileFacts& one) {
@@ -35,29 +35,29 @@ void add_below(const std::string& folder, std::vector<FileFacts>& above,
 }  // namespace
 
 bool is_input_folder(const std::string& path) {
-  const FileFacts facts = look_ahead(path, kStatus);
-  if (!facts.is_there()) throw_unreadable(kStatus, path, "cannot be read", ENOENT);
+  const FileFacts facts = look_ahead(path, kOfInput);
+  if (!facts.is_there()) throw_unreadable(kOfInput, path, "cannot be read", ENOENT);
   return facts.is_folder();
 }
 
 InputFile input_file(const std::string& path) {
   if (path == "-") return {path, 0, false};
-  const FileFacts facts = look_at(path, kStatus);
+  const FileFacts facts = look_at(path, kOfInput);
   if (!facts.is_file()) return {path, 0, false};
   return {path, static_cast<std::uint64_t>(facts.bytes), true};
 }
 
 std::vector<InputFile> files_below(const std::string& folder) {
   std::vector<InputFile> files;
-  std::vector<FileFacts> above = {look_at(folder, kStatus)};
+  std::vector<FileFacts> above = {look_at(folder, kOfInput)};
   add_below(folder, above, files);
   std::ranges::sort(files, {}, &InputFile::path);
   return files;
 }
 
 InputStream::InputStream(const std::string& path, int standard_input)
-    : file_(path == "-" ? FileReader::of_descriptor("standard input", kStatus, standard_input)
-                        : FileReader(path, kStatus)) {}
+    : file_(path == "-" ? FileReader::of_descriptor("standard input", kOfInput, standard_input)
+                        : FileReader(path, kOfInput)) {}
 
 std::size_t InputStream::read(void* bytes, std::size_t count) {
   std::size_t size = 0;

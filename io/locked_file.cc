@@ -19,7 +19,7 @@
 namespace trireme {
 namespace {
 
-constexpr auto kStatus = ExitStatus::kRunFolder;
+constexpr auto kOfLock = ExitStatus::kRunFolder;
 constexpr std::int64_t kMostNoted = 1 << 20;
 constexpr int kMostTries = 100;  // each ends because another process has begun or ended meanwhile
 
@@ -28,11 +28,11 @@ void remove_what_is_not_ours(const std::string& path) {
   struct stat facts {};
   if (patiently([&] { return ::lstat(path.c_str(), &facts); }) != 0) {
     if (errno == ENOENT) return;
-    throw_unreadable(kStatus, path, "cannot be written", errno);
+    throw_unreadable(kOfLock, path, "cannot be written", errno);
   }
-  if (S_ISDIR(facts.st_mode)) throw_unreadable(kStatus, path, "cannot be written", EISDIR);
+  if (S_ISDIR(facts.st_mode)) throw_unreadable(kOfLock, path, "cannot be written", EISDIR);
   const bool plain = S_ISREG(facts.st_mode) && facts.st_nlink == 1 && facts.st_uid == ::geteuid();
-  if (!plain) remove_if_there(path, kStatus);
+  if (!plain) remove_if_there(path, kOfLock);
 }
 
 std::string text_of(const PosixFile& file) {
@@ -104,7 +104,7 @@ void LockedFile::sync() {
 
 void LockedFile::set_mode(unsigned mode) {
   if (::fchmod(file_->descriptor(), mode) != 0) {
-    throw_unreadable(kStatus, path_, "cannot get the permissions of the file that it replaces",
+    throw_unreadable(kOfLock, path_, "cannot get the permissions of the file that it replaces",
                      errno);
   }
 }
@@ -113,7 +113,7 @@ void LockedFile::rename(const std::string& to) {
   if (!has_its_name()) {
     throw RunFolderError(path_ + ": another program has removed or replaced it meanwhile");
   }
-  rename_file(path_, to, kStatus);
+  rename_file(path_, to, kOfLock);
   renamed_ = true;
 }
 

@@ -23,12 +23,12 @@
 namespace trireme {
 namespace {
 
-constexpr auto kStatus = ExitStatus::kRunFolder;
+constexpr auto kOfOutput = ExitStatus::kRunFolder;
 constexpr std::chrono::milliseconds kPipeReader{5'000};  // for the first reader of a pipe
 constexpr int kMostLinks = 40;                           // as the system follows
 
 [[noreturn]] void refuse(const std::string& path, int reason) {
-  throw_unreadable(kStatus, shown(path), "cannot be written", reason);
+  throw_unreadable(kOfOutput, shown(path), "cannot be written", reason);
 }
 
 bool same(const struct stat& a, const struct stat& b) {

@@ -31,11 +31,11 @@ std::string folder_of_superseded(const std::string& folder, std::int64_t generat
   return fmt::format("{}/superseded/{}", folder, generation);
 }
 
-constexpr ExitStatus kStatus = ExitStatus::kRunFolder;
+constexpr ExitStatus kOfBranch = ExitStatus::kRunFolder;
 
 // Nothing where the folder is absent.
 std::vector<std::string> names_if_there(const std::string& folder) {
-  return names_in(folder, kStatus).value_or(std::vector<std::string>());
+  return names_in(folder, kOfBranch).value_or(std::vector<std::string>());
 }
 
 // "3 checkpoints (steps 20 to 60), with metrics, moved to run/superseded/7"
@@ -46,13 +46,13 @@ std::string what_lies_in(const std::string& superseded) {
                                       ? fmt::format("1 checkpoint (step {})", files.front().step)
                                       : fmt::format("{} checkpoints (steps {} to {})", files.size(),
                                                     files.front().step, files.back().step);
-  const bool metrics = look_at(superseded + "/metrics.jsonl", kStatus).is_there();
+  const bool metrics = look_at(superseded + "/metrics.jsonl", kOfBranch).is_there();
   return fmt::format("{}{} moved to {}", checkpoints, metrics ? ", with metrics," : "", superseded);
 }
 
 // The copy replaces what an interrupted attempt left, and reaches the disk.
 void copy_bytes(const std::string& from, const std::string& to) {
-  FileReader source(from, kStatus);
+  FileReader source(from, kOfBranch);
   PosixFile copy = make_file_anew(to);
   std::vector<char> block(std::size_t{1} << 20);
   std::int64_t at = 0;
@@ -70,9 +70,9 @@ class Mover {
       : folder_(std::move(folder)), target_(std::move(target)), before_each_(before_each) {}
 
   void make_folder(const std::string& path) {
-    if (look_at(path, kStatus).is_folder()) return;
+    if (look_at(path, kOfBranch).is_folder()) return;
     before_each_();
-    make_folders(path, kStatus);
+    make_folders(path, kOfBranch);
     sync_folder(folder_of(path));
   }
 
@@ -88,24 +88,24 @@ class Mover {
 
  private:
   void copy(const std::string& from, const std::string& to) {
-    if (look_at(to, kStatus).is_there()) return;
+    if (look_at(to, kOfBranch).is_there()) return;
     before_each_();
     const std::string partial = to + ".partial";
     copy_bytes(from, partial);
     before_each_();
-    rename_file(partial, to, kStatus);
+    rename_file(partial, to, kOfBranch);
     sync_folder(folder_of(to));
   }
 
   void move(const std::string& from, const std::string& to) {
-    if (look_at(to, kStatus).is_there()) {
+    if (look_at(to, kOfBranch).is_there()) {
       throw RunFolderError(
           fmt::format("{} is to make room for a new branch, but {} is there already; remove the "
                       "one that you do not need",
                       from, to));
     }
     before_each_();
-    rename_file(from, to, kStatus);
+    rename_file(from, to, kOfBranch);
     sync_folder(folder_of(to));
     sync_folder(folder_of(from));
   }
@@ -131,8 +131,8 @@ bool RunBranch::follows(const JobStart& start) const {
 
 std::optional<RunBranch> read_branch(const std::string& folder) {
   const std::string path = record_path(folder);
-  if (!look_ahead(path, kStatus).is_there()) return {};  // nor may the folder be there yet
-  const auto words = read_if_there(path, kStatus);
+  if (!look_ahead(path, kOfBranch).is_there()) return {};  // nor may the folder be there yet
+  const auto words = read_if_there(path, kOfBranch);
   if (!words) return {};
   try {
     const Json text = Json::parse(*words);
@@ -195,7 +195,7 @@ std::vector<std::string> files_of_branch(const std::string& folder) {
     for (const std::string& entry : names_if_there(folder + "/" + below)) {
       const std::string name = below + entry;
       if (name.ends_with(".partial")) continue;
-      const FileFacts facts = look_at(folder + "/" + name, kStatus);
+      const FileFacts facts = look_at(folder + "/" + name, kOfBranch);
       if (!facts.is_file()) continue;
       if (facts.bytes > 0 || name.starts_with("checkpoints/")) names.push_back(name);
     }
@@ -230,7 +230,7 @@ std::int64_t bytes_below(const std::string& folder) {
   std::int64_t bytes = 0;
   for (const std::string& name : names_if_there(folder)) {
     const std::string path = folder + "/" + name;
-    const FileFacts facts = look_at(path, kStatus);
+    const FileFacts facts = look_at(path, kOfBranch);
     bytes += facts.is_folder() ? bytes_below(path) : facts.is_file() ? facts.bytes : 0;
   }
   return bytes;
@@ -245,7 +245,7 @@ std::vector<SupersededBranch> list_superseded(const std::string& folder) {
     SupersededBranch branch{.path = superseded + "/" + name};
     const char* end = name.data() + name.size();
     if (std::from_chars(name.data(), end, branch.generation).ptr != end ||
-        !look_at(branch.path, kStatus).is_folder()) {
+        !look_at(branch.path, kOfBranch).is_folder()) {
       continue;
     }
     branch.checkpoints = std::ssize(list_checkpoints(branch.path + "/checkpoints"));

@@ -18,7 +18,7 @@
 namespace trireme {
 namespace {
 
-constexpr auto kStatus = ExitStatus::kRunFolder;
+constexpr auto kOfSet = ExitStatus::kRunFolder;
 constexpr std::string_view kUnfinished = ".partial";
 constexpr const char* kLock = ".writing";
 
@@ -42,15 +42,15 @@ bool is_file_name(const std::string& name) {
 
 SetFolder::SetFolder(const std::string& folder, const std::vector<std::string>& names)
     : folder_(folder) {
-  make_folders(folder, kStatus);
+  make_folders(folder, kOfSet);
   lock_ = std::make_unique<LockedFile>(
       path(kLock),
       folder + ": another trireme is writing files there; wait, or name another folder");
   left_ = noted_names(lock_->left());
   std::erase_if(left_, [](const std::string& name) { return !is_file_name(name); });
   remove_unfinished(left_);
-  for (const std::string& name : names) remove_if_there(replaced(name), kStatus);
-  if (!left_.empty() && look_at(path(left_.back()), kStatus).is_there()) left_.clear();
+  for (const std::string& name : names) remove_if_there(replaced(name), kOfSet);
+  if (!left_.empty() && look_at(path(left_.back()), kOfSet).is_there()) left_.clear();
   lock_->note(fmt::format("{}\n", fmt::join(names, "\n")));
 }
 
@@ -74,11 +74,11 @@ bool SetFolder::left(std::string_view name) const {
 // A file may have others beside it while it is made: NAME.tokens.partial.
 void SetFolder::remove_unfinished(const std::vector<std::string>& names) const {
   if (names.empty()) return;
-  for (const std::string& found : names_in(folder_, kStatus).value_or(std::vector<std::string>())) {
+  for (const std::string& found : names_in(folder_, kOfSet).value_or(std::vector<std::string>())) {
     if (!found.ends_with(kUnfinished)) continue;
     const bool ours = std::ranges::any_of(
         names, [&](const std::string& name) { return found.starts_with(name + "."); });
-    if (ours) remove_if_there(path(found), kStatus);
+    if (ours) remove_if_there(path(found), kOfSet);
   }
 }
 
@@ -87,8 +87,8 @@ void SetFolder::give_names(const std::vector<std::string>& made,
   TRIREME_CHECK(!made.empty(), folder_ + ": a set of no files");
   std::vector<std::string> before;  // of an earlier set; the last file first
   const auto keep = [&](const std::string& name) {
-    const FileFacts facts = look_at(path(name), kStatus);
-    if (facts.is_folder()) throw_unreadable(kStatus, path(name), "cannot be replaced", EISDIR);
+    const FileFacts facts = look_at(path(name), kOfSet);
+    if (facts.is_folder()) throw_unreadable(kOfSet, path(name), "cannot be replaced", EISDIR);
     if (facts.is_there()) before.push_back(name);
   };
   std::for_each(made.rbegin(), made.rend(), keep);
@@ -97,19 +97,19 @@ void SetFolder::give_names(const std::vector<std::string>& made,
   std::size_t aside = 0, named = 0;
   try {
     for (; aside < before.size(); ++aside) {
-      rename_file(path(before[aside]), replaced(before[aside]), kStatus);
+      rename_file(path(before[aside]), replaced(before[aside]), kOfSet);
       if (before[aside] == made.back()) sync_folder(folder_);
     }
     for (; named < made.size(); ++named) {
       if (named + 1 == made.size() && made.size() + gone.size() > 1) sync_folder(folder_);
-      rename_file(unfinished(made[named]), path(made[named]), kStatus);
+      rename_file(unfinished(made[named]), path(made[named]), kOfSet);
     }
   } catch (const Error&) {
     restore(std::span(made).first(named), std::span(before).first(aside));
     throw;
   }
   sync_folder(folder_);
-  for (const std::string& name : before) remove_if_there(replaced(name), kStatus);
+  for (const std::string& name : before) remove_if_there(replaced(name), kOfSet);
 }
 
 // Brings the earlier set back, its last file last, as far as the system lets us.

@@ -10,7 +10,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr ExitStatus kStatus = ExitStatus::kData;
+constexpr ExitStatus kOfTexts = ExitStatus::kData;
 constexpr std::size_t kMostTextBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -28,15 +28,15 @@ bool TextLines::open_next() {
   name_ = left_[next_++];
   line_ = 0;
   if (name_ == "-") {
-    file_ = FileReader::of_descriptor("standard input", kStatus, STDIN_FILENO);
+    file_ = FileReader::of_descriptor("standard input", kOfTexts, STDIN_FILENO);
     return true;
   }
-  const FileFacts facts = look_ahead(name_, kStatus);
+  const FileFacts facts = look_ahead(name_, kOfTexts);
   if (!facts.is_there() || facts.is_folder()) {
     throw DataError(fmt::format("{}: {}; --input names files with a text on each line",
                                 shown(name_), facts.is_there() ? "is a folder" : "no such file"));
   }
-  file_.emplace(name_, kStatus);  // a pipe will do, too
+  file_.emplace(name_, kOfTexts);  // a pipe will do, too
   return true;
 }
 

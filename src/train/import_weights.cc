@@ -33,11 +33,11 @@ constexpr std::int64_t kReadAtOnce = std::int64_t{1} << 20;  // elements
 // Returns the config.json beside the files, as text; empty if there is none.
 std::string read_config_json(Communicator& comm, const std::string& from) {
   return comm.read_once([&]() -> std::string {
-    constexpr ExitStatus kStatus = ExitStatus::kCheckpoint;
+    constexpr ExitStatus kOfImport = ExitStatus::kCheckpoint;
     const fs::path folder =
-        look_ahead(from, kStatus).is_folder() ? fs::path(from) : fs::path(from).parent_path();
+        look_ahead(from, kOfImport).is_folder() ? fs::path(from) : fs::path(from).parent_path();
     // A class takes some 50 bytes, and models of pictures may have tens of thousands.
-    return read_if_there((folder / "config.json").string(), kStatus, std::size_t{16} << 20)
+    return read_if_there((folder / "config.json").string(), kOfImport, std::size_t{16} << 20)
         .value_or("");
   });
 }

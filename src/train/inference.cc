@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ExitStatus kStatus = ExitStatus::kCheckpoint;
+constexpr ExitStatus kOfWeights = ExitStatus::kCheckpoint;
 
 // Returns the folder that holds the checkpoints, or nothing if `where` is not a folder.
 std::string checkpoint_folder(const std::string& where) {
-  if (!look_ahead(where, kStatus).is_folder()) return "";
+  if (!look_ahead(where, kOfWeights).is_folder()) return "";
   const std::string inside = (fs::path(where) / "checkpoints").string();
-  return look_at(inside, kStatus).is_folder() ? inside : where;
+  return look_at(inside, kOfWeights).is_folder() ? inside : where;
 }
 
 models::Model model_of(const Config& training, const std::string& path) {
@@ -61,7 +61,7 @@ void check_size(const Checkpoint& checkpoint, const nn::ModelPlan& plan) {
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
   // Only one rank looks, so that all take the same path.
   const std::string kind = comm.read_once([&] {
-    const FileFacts facts = look_ahead(where, kStatus);
+    const FileFacts facts = look_ahead(where, kOfWeights);
     return !facts.is_there() ? "none" : facts.is_folder() ? "folder" : "file";
   });
   if (kind == "none") {
@@ -91,7 +91,7 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
   const auto largest = [&]() -> std::int64_t {
     std::int64_t bytes = 0;
     try {
-      const FileFacts facts = look_ahead(where, kStatus);
+      const FileFacts facts = look_ahead(where, kOfWeights);
       if (!facts.is_folder()) return facts.bytes;
       for (const CheckpointFile& file : list_checkpoints(checkpoint_folder(where))) {
         bytes = std::max(bytes, file.bytes);
