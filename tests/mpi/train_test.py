@@ -535,8 +535,8 @@ class Train(unittest.TestCase):
         self.assertEqual(process.returncode, 75, output + errors)
 
     def test_second_interrupt_ends_the_run_at_once(self):
-        process = self.start_alone("twice", "--batch.global", "800000")  # a step takes longer than this test
-        while "start" not in (self.text_of("twice/events.jsonl")):
+        process = self.start_alone("interrupts", "--batch.global", "800000")  # a step takes longer than this test
+        while "start" not in (self.text_of("interrupts/events.jsonl")):
             self.assertIsNone(process.poll())
             time.sleep(0.05)
         time.sleep(0.5)
