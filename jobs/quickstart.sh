@@ -34,7 +34,7 @@ fail() {
   echo "quickstart: $*" >&2
   exit "$status"
 }
-# shellcheck source=jobs/there.sh
+# shellcheck source=/dev/null
 . "$root/jobs/there.sh"
 
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
