@@ -34,7 +34,8 @@ double median_without(const std::vector<double>& sorted, double value) {
 }
 
 std::string rate_text(double bytes_per_second) {
-  return fmt::format("{:.1f} MB/s", 1e-6 * bytes_per_second);
+  const bool large = bytes_per_second >= 999.95e6;
+  return fmt::format("{:.1f} {}B/s", bytes_per_second * (large ? 1e-9 : 1e-6), large ? "G" : "M");
 }
 
 std::string describe(const RankTimes& r, double times, double reference, bool with_past) {

@@ -218,9 +218,9 @@ class Pictures(unittest.TestCase):
         # bad input: `predict`: a damaged picture | FILE: ...; --skip-bad true leaves such pictures out | 3
         self.assertRegex(self.run_here(*predict, "--input", f"torn.png,{files[0]}", ranks=2, status=3),
                          r"torn.png: .+; --skip-bad true leaves such pictures out")
-        # bad input: `predict`: a picture that is not there | cannot read FILE: No such file or directory; --skip-bad
+        # bad input: `predict`: a picture that is not there | FILE: cannot be read: No such file or directory; --skip-bad
         # true leaves such pictures out | 3
-        self.assertIn("cannot read gone.png: No such file or directory; --skip-bad true leaves such pictures out",
+        self.assertIn("gone.png: cannot be read: No such file or directory; --skip-bad true leaves such pictures out",
                       self.run_here(*predict, "--input", "gone.png", status=3))
         # Those that are there are told, whether the command names the files or a list does.
         names = ["torn.png", files[0], "gone.png", files[1]]
@@ -230,7 +230,7 @@ class Pictures(unittest.TestCase):
                                   check=True)
             self.assertEqual(done.stdout.splitlines(), expected)
             self.assertIn("left out: torn.png: ", done.stderr)
-            self.assertIn("left out: cannot read gone.png: No such file or directory\n", done.stderr)
+            self.assertIn("left out: gone.png: cannot be read: No such file or directory\n", done.stderr)
         # bad input: `predict --skip-bad true`: no good picture | none of the 2 pictures is good: --skip-bad true left
         # all of them out | 3
         self.assertIn("none of the 2 pictures is good: --skip-bad true left all of them out",
@@ -239,9 +239,9 @@ class Pictures(unittest.TestCase):
         # them | 3
         self.assertIn("no pictures: --input names JPEG or PNG files, or folders of them",
                       self.run_here(*predict, "--input", "text", status=3))
-        # bad input: `predict`: an input that is no picture and is not there | cannot read ...: No such file or
+        # bad input: `predict`: an input that is no picture and is not there | ...: cannot be read: No such file or
         # directory | 3
-        self.assertIn("cannot read gone: No such file or directory",
+        self.assertIn("gone: cannot be read: No such file or directory",
                       self.run_here(*predict, "--input", "gone", "--skip-bad", "true", status=3))
 
     def check_refused_predictions(self, file):

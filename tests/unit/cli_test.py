@@ -494,20 +494,20 @@ class Prepare(ProgramTest):
         self.text("secret").chmod(0)
         (self.folder / "out").mkdir()
         (self.folder / "out").chmod(0o777)
-        # bad input: `prepare`: a text that is missing or unreadable | cannot read ...: Permission denied |
+        # bad input: `prepare`: a text that is missing or unreadable | ...: cannot be read: Permission denied |
         # 3
-        self.refuse(3, "cannot read secret: Permission denied", "secret", "--output", "out", "--tokenizer", "byte", **options)
+        self.refuse(3, "secret: cannot be read: Permission denied", "secret", "--output", "out", "--tokenizer", "byte", **options)
 
     def test_refuses_an_unwritable_output(self):
         options = self.as_other_user()
         self.text("t")
-        self.refuse(5, "cannot make the output folder t: ", "t", "--output", "t")
+        self.refuse(5, "t: cannot be made: Not a directory", "t", "--output", "t")
         (self.folder / "out").mkdir()
         (self.folder / "out").chmod(0o555)
         self.refuse(5, "out", "t", "--output", "out", "--tokenizer", "byte", **options)
-        # bad input: `prepare`: a folder that cannot be made or written to | cannot make the output folder
-        # ...: Permission denied | 5
-        self.refuse(5, "cannot make the output folder out/below: Permission denied", "t",
+        # bad input: `prepare`: a folder that cannot be made or written to | ...: cannot be made: Permission
+        # denied | 5
+        self.refuse(5, "out/below: cannot be made: Permission denied", "t",
                     "--output", "out/below", "--tokenizer", "byte", **options)
 
     def test_refuses_a_full_output(self):
@@ -600,7 +600,7 @@ class PrepareImages(ProgramTest):
         self.pictures()
         (self.folder / "pets/test/dog/cut.png").write_bytes(png(60, 80, (1, 2, 3))[:-30])
         self.refuse(3, "pets/test/dog/cut.png: damaged: ", "pets", "--output", "out")
-        self.refuse(3, "cannot read nothing: No such file or directory", "nothing", "--output", "out")
+        self.refuse(3, "nothing: cannot be read: No such file or directory", "nothing", "--output", "out")
         self.assertEqual(list(self.folder.glob("out/*")), [])
 
     def test_data_looks_at_them(self):
@@ -774,7 +774,7 @@ class Data(ProgramTest):
         (self.folder / "text.txt").write_text("no shard", encoding="utf-8")
         (self.folder / "itself").symlink_to("itself")
         for action in ("list", "inspect", "verify"):
-            self.refuse(3, "itself: cannot be opened: Too many levels of symbolic links", action, "itself")
+            self.refuse(3, "itself: cannot be read: Too many levels of symbolic links", action, "itself")
             done = self.run_program("data", action, f"{'a' * 300}=0.5,b=1")  # longer than the name of a file
             self.assertEqual((done.returncode, done.stderr.count("cannot be opened")), (3, 2), done.stderr)
             self.refuse(3, "nowhere: ", action, "nowhere")

@@ -78,7 +78,7 @@ class Job : public ::testing::Test {
  protected:
   Job() {
     config_.model.keys["preset"] = "test-gpt";
-    config_.data.train = {{"train.h5", 1}};
+    config_.data.train = {{"train.h5"}};
     config_.batch.global = 8;
     config_.batch.micro = 2;
     request_.nodes = 2;
@@ -159,7 +159,7 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   config_.batch.global = 8;
   config_.data.train.clear();
   EXPECT_EQ(refusal(), "data.train is missing: name what to train on, as in --data.train train.h5");
-  config_.data.train = {{"train.h5", 1}};
+  config_.data.train = {{"train.h5"}};
   config_.model.keys["vocabulary"] = "100";
   EXPECT_EQ(refusal(),
             "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
@@ -179,7 +179,7 @@ TEST_F(Job, TheDataMayBeOutOfSight) {
   const auto vocabulary = [&] {
     return models::resolve(config_.model, facts_to_check(config_)).data.vocabulary;
   };
-  config_.data.train = {{"/no/such/folder/train.h5", 1}};
+  config_.data.train = {{"/no/such/folder/train.h5"}};
   config_.model.keys.erase("vocabulary");
   config_.model.keys.erase("preset");
   EXPECT_EQ(vocabulary(), 50257);
@@ -371,19 +371,19 @@ TEST_F(Job, RemarksWhatTheUserShouldKnow) {
   // bad input: `job`: data in a folder that is not here; `grid.data` that leaves ranks to the
   // pipeline | a line that says so | 0
   const auto remarks = [&] { return job_remarks(plan()); };
-  config_.data.train = {{"/dev/train.h5", 1}};
+  config_.data.train = {{"/dev/train.h5"}};
   // bad input: `job`: data that is missing from a folder that is here | data.train data/more.h5:
   // there is no such file in ...; `trireme prepare` makes it | 3
   EXPECT_EQ(message_of<DataError>(remarks),
             "data.train /dev/train.h5: there is no such file in /dev; `trireme prepare` makes it");
-  config_.data.train = {{"/no/such/train.h5", 1}};
-  config_.data.validation = {{"/no/such/more.h5", 1}};
+  config_.data.train = {{"/no/such/train.h5"}};
+  config_.data.validation = {{"/no/such/more.h5"}};
   EXPECT_EQ(remarks(), std::vector<std::string>(
                            {"data.train /no/such/train.h5: there is no folder /no/such on this "
                             "host; the nodes must see it",
                             "data.validation /no/such/more.h5: there is no folder /no/such on this "
                             "host; the nodes must see it"}));
-  config_.data.train = {{"/dev/null", 1}};
+  config_.data.train = {{"/dev/null"}};
   config_.data.validation.clear();
   EXPECT_EQ(remarks(), std::vector<std::string>());
   config_.grid.data = 2;

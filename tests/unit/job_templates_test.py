@@ -413,10 +413,10 @@ class Templates(ProgramTest):
                             "--memory", "100M")
         # bad input: `job`: a site file that cannot be read; a script that cannot be written | --site
         # none.ini: cannot be read: No such file or directory; TRIREME_SITE none.ini: cannot be read: ...;
-        # --output none/x: cannot be written | 2; 5
+        # none/x.partial: cannot be opened | 2; 5
         self.expect_refusal(2, "--site none.ini: cannot be read: No such file", "job", "chain", *run,
                             "--site", "none.ini")
-        self.expect_refusal(5, "--output none/x: cannot be written", "job", "chain", *run,
+        self.expect_refusal(5, "none/x.partial: cannot be opened", "job", "chain", *run,
                             "--output", "none/x")
         (self.folder / "itself").symlink_to("itself")
         loop = "itself: cannot be read: Too many levels of symbolic links"

@@ -119,7 +119,7 @@ TEST_F(PrepareImages, BadArchivesAreRefused) {
   // bad input: `prepare --images`: an archive compressed otherwise | ...: compressed with gzip;
   // `gzip -dc FILE ...` reads it | 3
   EXPECT_SAYS(data_fault({write("a.tar.gz", "\x1f\x8b\x08 and so on")}), "compressed with gzip; ");
-  EXPECT_SAYS(data_fault({in("nothing")}), "cannot read ");
+  EXPECT_SAYS(data_fault({in("nothing")}), "cannot be read");
 }
 
 }  // namespace

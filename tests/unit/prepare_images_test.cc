@@ -260,17 +260,17 @@ TEST_F(PrepareImages, AFileThatHasGoneIsLeftOut) {
   // Two or three pictures are read at a time, and the first are done before the last are read.
   skipping.size = PictureSize{1024, 1024};
   skipping.progress = [&](const PrepareProgress& /*progress*/) { fs::remove(gone); };
-  // bad input: `prepare --images`: a picture that cannot be read | cannot read ...: No such file or
+  // bad input: `prepare --images`: a picture that cannot be read | ...: cannot be read: No such file or
   // directory; --skip-bad true leaves such pictures out | 3
   EXPECT_EQ(fault<DataError>(skipping),
-            "cannot read " + gone +
+            gone + ": cannot be read" +
                 ": No such file or directory; --skip-bad true leaves such pictures out");
   write("pets/b/99.png", make_png(kSize, 1));
   skipping.skip_bad = true;
   const PrepareImagesResult result = prepare_images(skipping);
   EXPECT_EQ(result.train.images, 21);
   EXPECT_EQ(result.bad,
-            (std::vector<std::string>{"cannot read " + gone + ": No such file or directory"}));
+            (std::vector<std::string>{gone + ": cannot be read: No such file or directory"}));
 }
 
 TEST_F(PrepareImages, AHugeFileInAnArchiveIsNotRead) {

@@ -108,7 +108,7 @@ class Show(ProgramTest):
         def load(titles, link):
             told, = (title for title in titles if title.startswith(link + ":"))
             size, unit = told.split("; ")[1].split(" a step")[0].split()
-            return float(size) * {"B": 1, "KB": 1e3, "kB": 1e3, "MB": 1e6}[unit]
+            return float(size) * {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
 
         self.assertFalse(any("a step" in title for title in titles()))
         # Tensor ranks are on one host. Of n bytes that data ranks sum, a host sends 2 n for its two ranks and the
@@ -207,7 +207,7 @@ class Order(ProgramTest):
         # The launcher's list goes to and fro between the leaves.
         text = self.order("--grid", "4x1x2", "--ranks-per-node", "2", "--nodes", "n1,n3,n2,n4", "--config", "run.ini",
                           "--output", "order")
-        self.assertRegex(text, r"(?m)^a step: data ranks sum [\d.]+ MB, tensor ranks [\d.]+ GB, first and last stage 0 B; "
+        self.assertRegex(text, r"(?m)^a step: data ranks sum [\d.]+ MiB, tensor ranks [\d.]+ GiB, first and last stage 0 B; "
                                r"stages exchange 0 B$")
         self.assertRegex(text, r"(?m)^launcher +[\d.]+ m?s +[\d.]+ m?s  block of n1 in tier 1 up$")
         self.assertRegex(text, r"(?m)^chosen +[\d.]+ m?s +[\d.]+ m?s  n1 up$")
