@@ -104,9 +104,12 @@ Pass in_runs(std::size_t each, Weights weights, Keep keep = Keep::kTape,
   }
   EXPECT_TRUE(dy.empty());
   if (weights == Weights::kAtOnce) return whole.result();
-  // The loss's own come with its backward: the tied matrix has two uses, and one is the loss.
-  const char* table = model(preset).tied ? "embedding.weight" : "head.weight";
-  EXPECT_EQ(whole.contributions.names, std::vector<std::string>{table});
+  // The block that ends in the loss defers nothing: the matrix of the logits, of which a tied one
+  // has another use, and the norm before it.
+  std::vector<std::string> of_loss = {model(preset).tied ? "embedding.weight" : "head.weight",
+                                      "norm.weight"};
+  if (model(preset).norm == nn::NormKind::kLayer) of_loss.emplace_back("norm.bias");
+  EXPECT_EQ(whole.contributions.names, of_loss);
   if (before_weights) before_weights(whole);
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) run->backward_weights();
   return whole.result();
