@@ -178,7 +178,8 @@ FileSet set_from_text(const std::string& bytes) {
 // Another kind of file may keep whoever opens it waiting.
 PosixFile open_to_read(const std::string& path) {
   const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
-  if (facts.is_there() && !facts.is_file()) refuse_file(path, "not a file");
+  if (!facts.is_there()) refuse_file(path, "cannot be opened: there is no such file");
+  if (!facts.is_file()) refuse_file(path, "not a file");
   return PosixFile(path, O_RDONLY, ExitStatus::kCheckpoint);
 }
 

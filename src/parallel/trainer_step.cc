@@ -131,7 +131,7 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
   StepResult result;
   result.targets = targets_;
   result.stop = stop_;
-  if (targets_ == 0) {  // nothing was computed
+  if (!computes_) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
     return result;
   }
@@ -196,7 +196,8 @@ void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
 QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
-  if (queued.targets_ == 0 && !ctx_.dry) return queued;  // a dry run does not know its targets
+  queued.computes_ = queued.targets_ > 0 || ctx_.dry;  // a dry run does not know its targets
+  if (!queued.computes_) return queued;
   ops::write_step_inputs(ctx_, {.step = step,
                                 .random_key = random_key,
                                 .learning_rate = learning_rate,

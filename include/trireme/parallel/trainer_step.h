@@ -68,6 +68,7 @@ class QueuedStep {
   friend class TrainerStep;
   std::int64_t targets_ = 0;
   bool stop_ = false;
+  bool computes_ = true;      // false: no sample has a target, and nothing is to be computed
   bool counts_loss_ = false;  // this rank contributes its replica's loss
   std::string news_;
   StepNumbers numbers_;
