@@ -1,14 +1,19 @@
 #include "cli/commit.h"
 
-#include <string_view>
-
 #include "commit.inc"
 
 namespace trireme::cli {
 
+std::string program_version() {
+  return TRIREME_VERSION;
+}
+
+std::string program_commit() {
+  return TRIREME_COMMIT;
+}
+
 std::string program_and_commit() {
-  constexpr std::string_view kCommit = TRIREME_COMMIT;
-  return kCommit.empty() ? TRIREME_VERSION : TRIREME_VERSION " " TRIREME_COMMIT;
+  return program_version() + " " + program_commit();
 }
 
 }  // namespace trireme::cli

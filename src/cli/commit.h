@@ -5,7 +5,10 @@
 
 namespace trireme::cli {
 
-// The version and, where it was built in a git repository, the commit: "0.1.0 1a2b3c4d5e6f-dirty".
+std::string program_version();  // "0.1.0"
+// Where it was built in a git repository: "1a2b3c4d5e6f-dirty"; else empty.
+std::string program_commit();
+// Both, with a blank between them.
 std::string program_and_commit();
 
 }  // namespace trireme::cli

@@ -54,10 +54,11 @@ std::string gpu_text(cuda::Runtime& runtime) {
 std::string version_text() {
   const ops::Context ctx = ops::make_cpu_context(1);
   const bool native = ops::has_native_bf16(ctx);
-  std::string text = fmt::format("trireme {}\n\n", program_and_commit());
+  std::string text = fmt::format("trireme {}\n\n", program_version());
   const auto add = [&](std::string_view what, const std::string& value) {
     text += line(what, value);
   };
+  if (!program_commit().empty()) add("commit", program_commit());
   add("compiler", fmt::format("{}, {}", compiler(), TRIREME_BUILD_TYPE));
   add("MPI", mpi_library_version());
   add("files", hdf5::library_version());
