@@ -149,7 +149,7 @@ class GridOrder(unittest.TestCase):
         self.assertEqual(self.places(), "n2: 0-1, n1: 2-3")
         titles = self.picture()
         self.assertRegex("\n".join(titles), r"spine - leaf2: 1 cable, 100 Gbit/s each way, from Slurm and assumption; "
-                                            r"[\d.]+ k?B a step, ")
+                                            r"[\d.]+ (KiB|B) a step, ")
         # And to a single node, of which there is no picture; that of the start before is gone.
         self.checkpoint(4).unlink()
         self.result(4, *grid, nodes=["n1"] * 4, again=True)
