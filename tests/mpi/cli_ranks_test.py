@@ -52,6 +52,38 @@ class Ranks(ProgramTest):
                          before=[self.mpiexec, "-n", 1, self.program, "bench", "comm", "--repeats", 2, "--to", "1K", ":",
                                  "-n", 1])
 
+    def test_standard_output_that_cannot_be_written(self):
+        self.prepare()
+        small = ("--model.layers", 1, "--model.width", 16, "--model.heads", 2, "--model.context", 8, "--batch.global", 4,
+                 "--batch.micro", 2, "--run.threads", 1, "--eval.every", 0, "--log.every", 1)
+        train = ("train", *small, "--data.train", "data/train.h5", "--run.steps", 3, "--run.folder")
+        full, closed, unread = ('exec "$@" > /dev/full', 'exec "$@" >&-', 'exec 3> >(true); sleep 0.2; exec "$@" >&3')
+
+        def run(redirected, *command):
+            return self.run_program(*command, before=[self.mpiexec, "-n", 2, "bash", "-c", redirected, "bash"])
+        self.expect_done(*train, "run", before=[self.mpiexec, "-n", 2])
+        commands = (("eval", "--checkpoint", "run", "--data", "data/train.h5", "--threads", 1),
+                    ("generate", "--checkpoint", "run", "--prompt", "ab", "--tokens", 2, "--threads", 1, "--grid.tensor", 2),
+                    ("export", "--checkpoint", "run", "--output", "exported{}"),
+                    ("bench", "comm", "--to", "1K", "--repeats", 2), ("doctor", "--each"), (*train, "more{}"))
+        for command in commands:
+            for redirected, why in ((full, "No space left on device"), (closed, "Bad file descriptor"), (unread, None)):
+                done = run(redirected, *(str(word).format(len(why or "")) for word in command))
+                self.assertEqual(done.returncode, 5, (command, redirected, done.stderr))
+                self.assertEqual([line for line in done.stderr.splitlines() if "standard output" in line],
+                                 [f"trireme: standard output cannot be written: {why}"] if why else [], (command, redirected))
+        # The run went on to its end, and says so, once.
+        runs = list(self.folder.glob("more*"))
+        self.assertEqual(len(runs), 3)
+        for folder in runs:
+            events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+            self.assertEqual(len([event for event in events if event["event"] == "output"]), 1, events)
+            self.assertTrue((folder / "checkpoints" / "step-00000003.h5").exists())
+        # Another status stays; the lines of one rank count, which is the first.
+        self.assertEqual(run(full, "train", *small, "--data.train", "none.h5", "--run.folder", "new").returncode, 3)
+        bench = ("bench", "comm", "--to", "1K", "--repeats", 2)
+        self.expect_done(*bench, before=[self.mpiexec, "-n", 1, self.program, *bench, ":", "-n", 1, "bash", "-c", full, "bash"])
+
     def test_the_start_has_a_limit(self):
         # bad input: a rank that ends before MPI starts, or cannot be reached | rank 0 of 2 (...): MPI has not started
         # within 300 s (TRIREME_MPI_INIT_LIMIT): a rank may have ended before it, or a node cannot be reached | 76
