@@ -11,7 +11,6 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/bus_factor.h"
-#include "trireme/io/output_file.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/tasks/task.h"
 #include "trireme/topology/planner.h"
@@ -48,7 +47,7 @@ struct BenchArguments {
 struct Bench {
   std::string_view name;
   std::vector<std::string_view> flags;
-  ExitStatus (*run)(Runtime& runtime, const BenchArguments& given);
+  ExitStatus (*run)(Runtime& runtime, const BenchArguments& given, NamedOutput& json);
 };
 
 std::string or_dash(double value, std::string_view format) {
@@ -57,15 +56,6 @@ std::string or_dash(double value, std::string_view format) {
 
 void print_on_first(const Runtime& runtime, const std::string& line) {
   if (runtime.rank() == 0) print_line(line);
-}
-
-// Collective over the world.
-void write_json(Runtime& runtime, const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  runtime.world().read_once([&] {
-    write_output(path, text);
-    return std::string();
-  });
 }
 
 models::Model model_of(const BenchArguments& given) {
@@ -163,7 +153,7 @@ std::string text_of(const bench::CommRow& row, int ranks, bool with_prediction) 
       row.carrier, chose ? fmt::format(" ({})", name_of(*row.algorithm)) : "");
 }
 
-ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
+ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given, NamedOutput& json) {
   DeviceRequest request = given.device;
   if (only_on_hosts(given)) request.device = "cpu";
   ComputeDevice device = choose_compute_device(runtime, request);
@@ -202,7 +192,7 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
     }
     rows.push_back(std::move(row));
   });
-  write_json(runtime, given.json, bench::comm_json(rows, ranks));
+  json.write_whole(runtime, bench::comm_json(rows, ranks));
   for (const bench::CommRow& row : rows) {
     if (row.wrong == 0) continue;
     throw InternalError(fmt::format("{} of {} bytes by {} left {} wrong elements", name_of(row.op),
@@ -217,7 +207,7 @@ std::string samples_of(const models::Model& model, std::int64_t samples) {
                              models::sample_shape(model.request));
 }
 
-ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
+ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given, NamedOutput& json) {
   ComputeDevice device = choose_compute_device(runtime, given.device);
   ops::Context& ctx = device.context;
   bench::OpsOptions options;
@@ -248,7 +238,7 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
                            100.0 * roof.floor(row.flops, row.bytes) / row.seconds));
     rows.push_back(row);
   });
-  write_json(runtime, given.json, bench::ops_json(rows, roof, ctx.threads));
+  json.write_whole(runtime, bench::ops_json(rows, roof, ctx.threads));
   return ExitStatus::kDone;
 }
 
@@ -280,7 +270,7 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
   memory("resident", times.resident);
 }
 
-ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
+ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput& json) {
   ComputeDevice device = choose_compute_device(runtime, given.device);
   ops::Context& ctx = device.context;
   bench::StepBenchOptions options;
@@ -311,7 +301,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, dtype);
   print_on_first(runtime, roof_text(roof, given.dtype, ctx));
   if (runtime.rank() == 0) print_step(times, roof);
-  write_json(runtime, given.json, bench::step_json(times, roof, options.grid));
+  json.write_whole(runtime, bench::step_json(times, roof, options.grid));
   return ExitStatus::kDone;
 }
 
@@ -450,7 +440,8 @@ Work parse_bench(const Arguments& arguments) {
   check(bench, given);
   begin_outputs({given.json});
   return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
-            return bench.run(runtime, given);
+            NamedOutput json(runtime, given.json);
+            return bench.run(runtime, given, json);
           }};
 }
 

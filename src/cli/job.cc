@@ -9,7 +9,6 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
-#include "trireme/io/output_file.h"
 #include "trireme/train/job_script.h"
 
 #include "cli/cluster_limits.h"
@@ -84,6 +83,7 @@ void submit(const std::string& script) {
 }
 
 ExitStatus write_job(const JobArguments& given) {
+  NamedOutput output(given.output);
   const fs::path program = fs::read_symlink("/proc/self/exe");
   const std::optional<fs::path> found = find_jobs_folder();
   if (!found) {
@@ -102,12 +102,10 @@ ExitStatus write_job(const JobArguments& given) {
   std::string script = job_script(
       job_template, given.config, given.request, site, plan,
       {program.string(), read_small_file("the template's part", (folder / "step.sh").string())});
-  if (!given.output.empty()) {
-    write_output(given.output, script);
-  }
+  output.write_whole(script);
   if (given.submit) {
     submit(script);
-  } else if (given.output.empty()) {
+  } else if (!output.is_there()) {
     print_bytes(script);
   }
   return ExitStatus::kDone;

@@ -7,7 +7,6 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
-#include "trireme/io/output_file.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
@@ -168,7 +167,7 @@ Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
                                               {"traffic", std::move(traffic)}})}});
 }
 
-void write_json(const MemoryArguments& given, const Forecast& made) {
+void write_json(NamedOutput& output, const MemoryArguments& given, const Forecast& made) {
   const GridShape& grid = made.input.grid;
   Json kinds = Json::array(), extents = Json::object();
   for (const plan::DryRunResult& result : made.results) kinds.push_back(json_of_kind(grid, result));
@@ -181,15 +180,16 @@ void write_json(const MemoryArguments& given, const Forecast& made) {
                                  {"process_bytes", kProcessBytes},
                                  {"kinds", std::move(kinds)},
                                  {"schedules", json_of_schedules(given.config, made.input)}});
-  write_output(given.json, all.dump(1) + "\n");
+  output.write_whole(all.dump(1) + "\n");
 }
 
 // A rank that does not fit the memory that was named is a fault, which is told last.
 ExitStatus show_memory(const MemoryArguments& given) {
+  NamedOutput output(given.json);
   const Forecast made = forecast(given);
   print_table(made);
   print_schedules(given.config, made.input);
-  if (!given.json.empty()) write_json(given, made);
+  if (output.is_there()) write_json(output, given, made);
   if (made.shortage) throw ConfigError(*made.shortage);
   return ExitStatus::kDone;
 }

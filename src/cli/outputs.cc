@@ -2,15 +2,49 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
 
 namespace trireme::cli {
 
 void begin_outputs(std::initializer_list<std::string_view> paths) {
-  const auto standard = std::ranges::count(paths, "-");
-  if (standard > 1) throw ConfigError("standard output (-) is given for two outputs: name a file");
-  if (standard == 1) lines_to_standard_error();
+  for (const std::string_view path : paths) {
+    if (path.empty() || std::ranges::count(paths, path) == 1) continue;
+    throw ConfigError(
+        path == "-" ? "standard output (-) is given for two outputs: name a file"
+                    : fmt::format("{} is given for two outputs: name two files", shown(path)));
+  }
+  if (std::ranges::count(paths, "-") == 1) lines_to_standard_error();
+}
+
+NamedOutput::NamedOutput(const std::string& path) {
+  if (!path.empty()) file_.emplace(path);
+}
+
+NamedOutput::NamedOutput(Runtime& runtime, const std::string& path) {
+  if (path.empty()) return;
+  runtime.world().read_once([&] {
+    file_.emplace(path);
+    return std::string();
+  });
+}
+
+void NamedOutput::write(std::string_view bytes) {
+  if (file_) file_->write(bytes);
+}
+
+void NamedOutput::finish() {
+  if (file_) file_->finish();
+}
+
+void NamedOutput::write_whole(Runtime& runtime, std::string_view text) {
+  runtime.world().read_once([&] {
+    write_whole(text);
+    return std::string();
+  });
 }
 
 }  // namespace trireme::cli

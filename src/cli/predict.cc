@@ -14,29 +14,25 @@
 #include "trireme/tasks/pictures.h"
 
 #include "cli/commands.h"
-#include "cli/outputs.h"
 
 namespace trireme::cli {
 
 namespace fs = std::filesystem;
 
-JsonLines::JsonLines(const std::string& path) {
-  if (path.empty()) return;
-  file_.emplace(path);
-  elsewhere_ = path != "-";
-}
+JsonLines::JsonLines(Runtime& runtime, const std::string& path)
+    : file_(runtime, path), elsewhere_(file_.is_there() && path != "-") {}
 
 void JsonLines::add(const Json& line) {
-  if (file_) lines_ += line.dump() + "\n";
+  if (file_.is_there()) lines_ += line.dump() + "\n";
 }
 
 void JsonLines::flush() {
-  if (file_) file_->write(std::exchange(lines_, {}));
+  file_.write(std::exchange(lines_, {}));
 }
 
 void JsonLines::finish() {
   flush();
-  if (file_) file_->finish();
+  file_.finish();
 }
 
 bool JsonLines::in_vain() const {
@@ -80,12 +76,13 @@ ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
     check_json_is_no_input(given);
     return std::string();
   });
+  JsonLines json(runtime, given.json);
   PreparedInference prepared(
       runtime, given.inference,
       {.micro = given.micro_batch(), .predicts = true, .check = check_can_predict});
   const bool pictures = task_of_plan(prepared.plan) == "classification";
   (pictures ? predict_pictures : predict_texts)(runtime, prepared.device.context, prepared.model,
-                                                given);
+                                                given, json);
   return ExitStatus::kDone;
 }
 

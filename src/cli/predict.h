@@ -7,11 +7,11 @@
 #include "trireme/base/json.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/io/image_shard.h"
-#include "trireme/io/output_file.h"
 #include "trireme/ops/context.h"
 #include "trireme/train/inference.h"
 
 #include "cli/inference_arguments.h"
+#include "cli/outputs.h"
 
 namespace trireme::cli {
 
@@ -37,10 +37,12 @@ struct PredictArguments {
 // more.
 inline constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
 
-// A file with a line of JSON for each prediction (OutputFile). Members throw RunFolderError.
+// A file with a line of JSON for each prediction. Members throw RunFolderError.
 class JsonLines {
  public:
-  explicit JsonLines(const std::string& path);  // empty: there is no such file
+  // Collective over the world. An empty path, and on other ranks than the leading one: there is no
+  // such file.
+  JsonLines(Runtime& runtime, const std::string& path);
   void add(const Json& line);
   void flush();   // to whoever reads a pipe
   void finish();  // an earlier file is replaced
@@ -49,15 +51,15 @@ class JsonLines {
   bool in_vain() const;
 
  private:
-  std::optional<OutputFile> file_;
+  NamedOutput file_;
   bool elsewhere_ = false;
   std::string lines_;
 };
 
 // Collective over the world. The leading rank prints.
 void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
-                      const PredictArguments& given);
+                      const PredictArguments& given, JsonLines& json);
 void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
-                   const PredictArguments& given);
+                   const PredictArguments& given, JsonLines& json);
 
 }  // namespace trireme::cli

@@ -96,7 +96,7 @@ PictureSize size_of_pictures(const InferenceModel& model, const PredictArguments
 // Says on the leading rank what is on each picture.
 class PictureSpeaker {
  public:
-  PictureSpeaker(std::vector<std::string> names, int top, const std::string& json)
+  PictureSpeaker(std::vector<std::string> names, int top, JsonLines& json)
       : names_(std::move(names)), top_(static_cast<std::size_t>(top)), json_(json) {}
 
   void say(const std::string& picture, std::span<const float> probabilities) {
@@ -125,7 +125,7 @@ class PictureSpeaker {
  private:
   std::vector<std::string> names_;
   std::size_t top_;
-  JsonLines json_;
+  JsonLines& json_;
 };
 
 // Reads pictures, as many at a time as the grid computes and as kMostBytesAtOnce allows. The
@@ -180,7 +180,7 @@ class PictureBatches {
 }  // namespace
 
 void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
-                      const PredictArguments& given) {
+                      const PredictArguments& given, JsonLines& json) {
   if (given.text || !given.tokenizer.empty()) {
     throw ConfigError(
         fmt::format("--{} is for models of texts, and {} is one of pictures: leave it out",
@@ -192,7 +192,7 @@ void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel&
                                normalisation_of(model, given), classes, given.micro);
   std::optional<PictureSpeaker> speaker;
   runtime.world().read_once([&] {
-    speaker.emplace(class_names(model), given.top, given.json);
+    speaker.emplace(class_names(model), given.top, json);
     return std::string();
   });
   PictureBatches batches(runtime.world(), given, size);

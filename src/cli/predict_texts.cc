@@ -63,7 +63,7 @@ class TextBatches {
 // Says on the leading rank what is likely to be masked.
 class MaskSpeaker {
  public:
-  MaskSpeaker(TokenizerPtr tokenizer, const SpecialTokens& special, const std::string& json)
+  MaskSpeaker(TokenizerPtr tokenizer, const SpecialTokens& special, JsonLines& json)
       : tokenizer_(std::move(tokenizer)),
         special_(special),
         joins_spaces_(joins_spaces(*tokenizer_)),
@@ -118,7 +118,7 @@ class MaskSpeaker {
   TokenizerPtr tokenizer_;
   SpecialTokens special_;
   bool joins_spaces_;
-  JsonLines json_;
+  JsonLines& json_;
 };
 
 std::vector<TextToFill> encoded(const std::vector<NamedText>& texts, const Tokenizer& tokenizer,
@@ -153,7 +153,7 @@ void check_keys_of_texts(const InferenceModel& model, const PredictArguments& gi
 }  // namespace
 
 void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
-                   const PredictArguments& given) {
+                   const PredictArguments& given, JsonLines& json) {
   check_keys_of_texts(model, given);
   const auto [tokenizer, origin] = open_model_tokenizer(runtime.world(), model, given.tokenizer);
   const SpecialTokens special = special_tokens(*tokenizer);
@@ -162,7 +162,7 @@ void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& mo
   MaskFiller filler(ctx, model.stage(), special, context, given.micro_batch());
   std::optional<MaskSpeaker> speaker;
   runtime.world().read_once([&, &shared = tokenizer] {
-    speaker.emplace(shared, special, given.json);
+    speaker.emplace(shared, special, json);
     return std::string();
   });
   TextBatches batches(runtime.world(), given);

@@ -5,7 +5,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
-#include "trireme/io/output_file.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"
 #include "trireme/report/sweep_page.h"
@@ -89,9 +88,10 @@ ExitStatus watch(History& history, double every) {
 
 template <class History>
 ExitStatus top(const TopRequest& request) {
+  NamedOutput svg(request.svg.value_or("")), html(request.html.value_or(""));
   History history(request.folder);
-  if (request.svg) write_output(*request.svg, picture_of(history));
-  if (request.html) write_output(*request.html, page_of(history));
+  if (svg.is_there()) svg.write_whole(picture_of(history));
+  if (html.is_there()) html.write_whole(page_of(history));
   if (request.svg || request.html) return ExitStatus::kDone;
   if (!request.once && LiveScreen::possible()) return watch(history, request.every);
   return print(view_of(history, printed_size(history)));

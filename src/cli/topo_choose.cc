@@ -14,11 +14,11 @@
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
-#include "trireme/io/output_file.h"
 #include "trireme/study/bench.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/planner.h"
 
+#include "cli/outputs.h"
 #include "cli/topo.h"
 
 namespace trireme::cli {
@@ -182,20 +182,20 @@ std::string why_left_out(const TopoArguments& given, Collective collective, Algo
 }
 
 // Writes what was printed, after what both actions say of the job.
-void write_json(const TopoArguments& given, const DescribedJob& job,
+void write_json(NamedOutput& output, const DescribedJob& job,
                 std::initializer_list<std::pair<const char*, Json>> more) {
-  if (given.json.empty()) return;
   Json json = Json::object({{"format_version", 1},
                             {"ranks", job.network.blocks.ranks()},
                             {"nodes", job.network.blocks.blocks(0)},
                             {"source", job.network.source}});
   for (const auto& [name, value] : more) json[name] = value;
-  write_output(given.json, json.dump(1) + "\n");
+  output.write_whole(json.dump(1) + "\n");
 }
 
 }  // namespace
 
 ExitStatus topo_choose(const TopoArguments& given) {
+  NamedOutput output(given.json);
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
@@ -225,7 +225,7 @@ ExitStatus topo_choose(const TopoArguments& given) {
     rules.push_back(std::move(one));
   }
   print_remarks(job);
-  write_json(given, job,
+  write_json(output, job,
              {{"order", given.any_order ? "any" : "tree"}, {"rules", std::move(rules)}});
   return ExitStatus::kDone;
 }
@@ -236,6 +236,7 @@ ExitStatus topo_explain(const TopoArguments& given) {
   }
   const Collective collective = collective_of(given.words[0]);
   const auto bytes = static_cast<std::size_t>(bench::read_bytes(given.words[1], "BYTES"));
+  NamedOutput output(given.json);
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
@@ -271,7 +272,7 @@ ExitStatus topo_explain(const TopoArguments& given) {
   }
   if (!any_measured) print_measured_sizes(job, collective);
   print_remarks(job);
-  write_json(given, job,
+  write_json(output, job,
              {{"collective", name_of(collective)},
               {"bytes", std::uint64_t{bytes}},
               {"chosen", name_of(chosen)},

@@ -5,7 +5,6 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/io/output_file.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/rank_order.h"
@@ -13,6 +12,7 @@
 #include "trireme/train/job_script.h"
 #include "trireme/train/step_traffic.h"
 
+#include "cli/outputs.h"
 #include "cli/topo.h"
 
 namespace trireme::cli {
@@ -101,6 +101,7 @@ void print_order(const RankOrder& order, const GridTraffic& traffic,
 ExitStatus topo_order(const TopoArguments& given) {
   if (given.grid.empty()) throw ConfigError("topo order needs --grid, as in --grid 4x1x2");
   const GridShape shape = grid_of(given.grid);
+  NamedOutput output(given.output);
   FabricSources sources = sources_of(given);
   if (sources.empty()) sources = find_fabric_sources();
   const Fabric fabric = read_cluster(sources, true);
@@ -109,11 +110,8 @@ ExitStatus topo_order(const TopoArguments& given) {
   const GridTraffic traffic = traffic_of_step(config_of(given), shape);
   const RankOrder order = order_ranks(shape, traffic, TreeNetwork(fabric, host_of, {}), hosts);
   print_order(order, traffic, hosts);
-  if (!given.output.empty()) {
-    std::string text;
-    for (const int rank : order.ranks) text += fmt::format("{}\n", rank);
-    write_output(given.output, text);
-  }
+  for (const int rank : order.ranks) output.write(fmt::format("{}\n", rank));
+  output.finish();
   return ExitStatus::kDone;
 }
 

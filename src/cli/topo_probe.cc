@@ -20,6 +20,7 @@
 #include "trireme/topology/stored_rates.h"
 #include "trireme/train/communication.h"
 
+#include "cli/outputs.h"
 #include "cli/topo.h"
 
 namespace trireme::cli {
@@ -121,8 +122,7 @@ void print(const Probe& probe, const RankBlocks& blocks, int nodes, double secon
   if (probe.slow.empty()) print_line("no link is slower than others like it");
 }
 
-void write_rates(const std::string& path, const StoredRates& stored) {
-  write_output(path, write_network_rates(stored));
+void print_stored(const std::string& path) {
   print_line("stored in " + path);
 }
 
@@ -137,7 +137,8 @@ void store_as_usual(const StoredRates& stored, int nodes) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
     try {
-      return write_rates(path, stored);
+      write_output(path, write_network_rates(stored));
+      return print_stored(path);
     } catch (const RunFolderError& fault) {
       why = error ? fmt::format("{}: {}", path, error.message()) : fault.what();
     }
@@ -168,6 +169,7 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
     throw ConfigError(
         "topo probe measures between ranks: start several, with srun --mpi=pmi2 or mpiexec");
   }
+  NamedOutput json(runtime, given.json), rates(runtime, given.network);
   const PlacesOfRanks places = read_places(runtime, given);
   const RankBlocks& blocks = places.blocks;
   const Stopwatch watch;
@@ -180,11 +182,12 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
   StoredRates stored = stored_of(probe, blocks, runtime.hosts());
   if (given.collectives) stored.collectives = time_collectives(runtime, stored);
   runtime.world().read_once([&] {
-    if (!given.json.empty()) write_output(given.json, json_of(probe, stored, seconds));
-    if (given.network.empty()) {
-      store_as_usual(stored, runtime.nodes());
+    json.write_whole(json_of(probe, stored, seconds));
+    if (rates.is_there()) {
+      rates.write_whole(write_network_rates(stored));
+      print_stored(given.network);
     } else {
-      write_rates(given.network, stored);
+      store_as_usual(stored, runtime.nodes());
     }
     return std::string();
   });

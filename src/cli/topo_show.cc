@@ -12,7 +12,6 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
-#include "trireme/io/output_file.h"
 #include "trireme/report/fabric_svg.h"
 #include "trireme/report/html_page.h"
 #include "trireme/topology/cluster_fabric.h"
@@ -20,6 +19,7 @@
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/machine.h"
 
+#include "cli/outputs.h"
 #include "cli/topo.h"
 
 namespace trireme::cli {
@@ -171,6 +171,7 @@ GridShape grid_of(const std::string& text) {
 }
 
 ExitStatus topo_show(const TopoArguments& given) {
+  NamedOutput json_output(given.json), svg_output(given.svg);
   FabricSources sources = sources_of(given);
   const Inside inside = inside_of(given, !sources.empty());
   const bool find = sources.empty() && given.hwloc.empty();
@@ -191,13 +192,13 @@ ExitStatus topo_show(const TopoArguments& given) {
     for (const std::string& line : lines_of(*inside.machine, inside.links)) print_line(line);
   }
   for (const std::string& remark : fabric.remarks()) print_line("remark: " + remark);
-  if (!given.json.empty()) {
+  if (json_output.is_there()) {
     Json json = json_of(fabric);
     if (inside.machine) json["machine"] = json_of(*inside.machine, inside.links);
-    write_output(given.json, json.dump(1) + "\n");
+    json_output.write_whole(json.dump(1) + "\n");
   }
-  if (!given.svg.empty()) {
-    write_output(given.svg, standalone_svg(svg_of_fabric(fabric, drawing)));
+  if (svg_output.is_there()) {
+    svg_output.write_whole(standalone_svg(svg_of_fabric(fabric, drawing)));
   }
   return ExitStatus::kDone;
 }

@@ -89,10 +89,10 @@ class Import {
   }
 
   ImportResult run(Runtime& runtime, const std::string& folder_path) {
-    pieces_ = foreign_pieces(foreign_, 0, foreign_.tensors.size(), world_.rank(), world_.size());
-    read();
     RunFolder folder(world_, folder_path);
     check_empty(folder);
+    pieces_ = foreign_pieces(foreign_, 0, foreign_.tensors.size(), world_.rank(), world_.size());
+    read();
     ImportResult result{.format = foreign_.format,
                         .model = model_.plan.description,
                         .parameters = model_.plan.parameters,

@@ -84,6 +84,12 @@ class Ranks(ProgramTest):
         bench = ("bench", "comm", "--to", "1K", "--repeats", 2)
         self.expect_done(*bench, before=[self.mpiexec, "-n", 1, self.program, *bench, ":", "-n", 1, "bash", "-c", full, "bash"])
 
+    def test_outputs_are_taken_before_the_work(self):
+        for command in (("bench", "comm", "--json"), ("bench", "step", "--json"), ("topo", "probe", "--json"),
+                        ("topo", "probe", "--network")):
+            done = self.refuse(5, "none/x.partial: cannot be opened: No such file or directory", *command, "none/x")
+            self.assertEqual(done.stdout, "", command)
+
     def test_the_start_has_a_limit(self):
         # bad input: a rank that ends before MPI starts, or cannot be reached | rank 0 of 2 (...): MPI has not started
         # within 300 s (TRIREME_MPI_INIT_LIMIT): a rank may have ended before it, or a node cannot be reached | 76

@@ -540,6 +540,8 @@ class Weights(ProgramTest):
             for ranks in (1, 2):
                 self.expect_refusal(3, f"2 weights are NaN or infinite, the first in {name}; --allow-nonfinite true takes "
                                     "them", "import", "--from", folder, "--output", "run", before=self.on(ranks))
+            # The run folder comes before the weights, which take longer.
+            self.expect_refusal(5, "Not a directory", "import", "--from", folder, "--output", folder / "config.json/run")
             self.expect_done("import", "--from", folder, "--output", f"run-{name}", "--allow-nonfinite", "true")
 
     def test_indexes(self):
