@@ -1,8 +1,8 @@
 #include "archive_stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -10,37 +10,21 @@
 
 #include "trireme/base/error.h"
 
+#include "packed_data.h"
+
 namespace trireme {
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr std::size_t kArchiveBuffer = std::size_t{1} << 18;
 // The strongest setting of xz takes 65 MiB; more is asked for by hand.
 constexpr std::uint64_t kMostDecoderBytes = std::uint64_t{1} << 30;
 
-constexpr std::string_view kXz =
-    "\xfd"
-    "7zXZ\0"sv;
-struct OtherFormat {
-  std::string_view magic, name, program;
-};
-constexpr std::array<OtherFormat, 5> kOthers = {{{"\x1f\x8b"sv, "gzip", "gzip"},
-                                                 {"BZh"sv, "bzip2", "bzip2"},
-                                                 {"\x28\xb5\x2f\xfd"sv, "zstd", "zstd"},
-                                                 {"\x04\x22\x4d\x18"sv, "lz4", "lz4"},
-                                                 {"PK\x03\x04"sv, "zip", ""}}};
-
-void refuse_others(const std::string& path, std::string_view begin) {
-  for (const OtherFormat& other : kOthers) {
-    if (!begin.starts_with(other.magic)) continue;
-    throw DataError(
-        other.program.empty()
-            ? fmt::format("{}: a {} archive; unpack it, and name the folder", path, other.name)
-            : fmt::format("{}: compressed with {}; `{} -dc FILE | trireme prepare --images - "
-                          "--output DIR` reads it",
-                          path, other.name, other.program));
-  }
+[[noreturn]] void refuse(const std::string& path, const PackedData& packed) {
+  throw DataError(
+      packed.program.empty()
+          ? fmt::format("{}: {}; unpack it, and name the folder", path, packed.name)
+          : fmt::format("{}: {}; `{} -dc FILE | trireme prepare --images - --output DIR` reads it",
+                        path, packed.name, packed.program));
 }
 
 std::string_view words_of(lzma_ret result) {
@@ -76,10 +60,9 @@ ArchiveStream::ArchiveStream(const std::string& path, int standard_input)
     : path_(path), file_(path, standard_input), buffer_(kArchiveBuffer) {
   refill();
   const std::string_view begin(reinterpret_cast<const char*>(buffer_.data()), end_);
-  if (begin.starts_with(kXz)) {
+  if (const std::optional<PackedData> packed = packed_data(begin)) {
+    if (packed->program != "xz") refuse(path_, *packed);
     decoder_ = std::make_unique<Decoder>(path_);
-  } else {
-    refuse_others(path_, begin);
   }
 }
 

@@ -144,6 +144,7 @@ class Preparation {
     result.tokenizer_seconds = tokenizer_seconds_;
     result.seconds = watch_.seconds();
     result.json_lines = source_.json_lines();
+    result.zero_bytes = source_.zero_bytes();
     return result;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,10 @@ std::string_view whole_lines(std::string_view block, bool from_start) {
   const std::size_t last = block.rfind('\n');
   if (last == std::string_view::npos || last + 1 <= first) return block;
   return block.substr(first, last + 1 - first);
+}
+
+std::string name_of(const std::string& path) {
+  return path == "-" ? "standard input" : path;
 }
 
 }  // namespace
@@ -60,12 +65,14 @@ bool TextSource::read_chunk(TextChunk& chunk) {
     if (next_input_ == inputs_.size() || left_ == 0) return false;
     stream_.emplace(inputs_[next_input_].path, standard_input_);
     chunk.starts = true;
+    position_ = 0;
   }
   const std::size_t wanted = std::min<std::uint64_t>(kChunkBytes, left_);
   chunk.bytes.resize(wanted);
   const std::size_t size = stream_->read(chunk.bytes.data(), wanted);
   chunk.bytes.resize(size);
   if (chunk.starts) look_at_beginning(chunk.bytes);
+  count_zeros(chunk.bytes);
   left_ -= size;
   if (size < wanted || left_ == 0) {
     chunk.ends = true;
@@ -77,10 +84,17 @@ bool TextSource::read_chunk(TextChunk& chunk) {
 
 void TextSource::look_at_beginning(std::string_view beginning) {
   const std::string& path = inputs_[next_input_].path;
-  const std::string name = path == "-" ? "standard input" : path;
-  beginning = beginning.substr(0, kTellingBytes);
+  const std::string name = name_of(path);
   check_is_text(name, beginning);
   if (json_lines_.empty() && is_json_lines(path, beginning)) json_lines_ = name;
+}
+
+void TextSource::count_zeros(std::string_view bytes) {
+  const std::uint64_t at = std::exchange(position_, position_ + bytes.size());
+  const std::size_t first = bytes.find('\0');
+  if (first == std::string_view::npos) return;
+  if (zero_bytes_.count == 0) zero_bytes_ = {0, name_of(inputs_[next_input_].path), at + first + 1};
+  zero_bytes_.count += static_cast<std::uint64_t>(std::ranges::count(bytes.substr(first), '\0'));
 }
 
 bool TextSource::next(TextChunk& chunk) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/io/prepare.h"
+
 #include "input_files.h"
 
 namespace trireme {
@@ -35,6 +37,8 @@ class TextSource {
   std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
   // The first input so far that is JSON Lines; empty: none.
   const std::string& json_lines() const { return json_lines_; }
+  // Those of the text so far.
+  const ZeroBytes& zero_bytes() const { return zero_bytes_; }
 
   // Returns about `bytes` of the text, to train a tokenizer on: whole lines of blocks that are
   // drawn from all of it except the last `tail` bytes, or the beginning of the text if an input is
@@ -45,6 +49,7 @@ class TextSource {
   void add(const std::string& path);
   bool read_chunk(TextChunk& chunk);
   void look_at_beginning(std::string_view beginning);
+  void count_zeros(std::string_view bytes);
   std::string read_range(std::uint64_t begin, std::uint64_t end) const;
   std::string beginning(std::uint64_t bytes);
 
@@ -56,7 +61,9 @@ class TextSource {
   std::uint64_t bytes_read_ = 0;
   std::size_t next_input_ = 0;
   std::optional<InputStream> stream_;  // the input that is being read
+  std::uint64_t position_ = 0;         // in it
   std::string json_lines_;
+  ZeroBytes zero_bytes_;
   std::deque<TextChunk> replay_;  // read for a sample, not yet returned
 };
 

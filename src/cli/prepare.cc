@@ -206,11 +206,17 @@ std::string summary(const PrepareImagesResult& result) {
 }
 
 void say_what_is_odd(const PrepareResult& result) {
-  if (result.json_lines.empty()) return;
-  report_line(
-      fmt::format("{}: JSON Lines, taken as they are, with names, quotes and escapes: take "
-                  "the text out of it first, as jq does, unless the model is to write JSON",
-                  shown(result.json_lines)));
+  if (!result.json_lines.empty()) {
+    report_line(
+        fmt::format("{}: JSON Lines, taken as they are, with names, quotes and escapes: take "
+                    "the text out of it first, as jq does, unless the model is to write JSON",
+                    shown(result.json_lines)));
+  }
+  if (const ZeroBytes& zeros = result.zero_bytes; zeros.count > 0) {
+    report_line(fmt::format("{}: byte {} is zero, which no text has; {} in all became tokens",
+                            shown(zeros.first_in), zeros.first,
+                            counted(static_cast<std::int64_t>(zeros.count), "such byte")));
+  }
 }
 void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
 

@@ -51,6 +51,7 @@ std::optional<NamedText> TextLines::next_of_file() {
       throw DataError(fmt::format("{}: a line of more than {} bytes", shown(name), kMostTextBytes));
     }
     if (line_ == 1) check_is_text(name_ == "-" ? "standard input" : name_, text);
+    check_has_no_zero(name, text);
     if (text.ends_with('\r')) text.pop_back();
     if (!text.empty()) return NamedText{name, std::move(text)};
   }

@@ -76,6 +76,11 @@ class Inference(ProgramTest):
         self.expect_refusal(2, "data.validation: a.h5 has the weight 1, but an evaluation takes each sample once",
                             "train", "--data.train", data, "--data.validation", "a.h5=1")
         self.expect_refusal(2, "standard input holds no prompt", *generate)
+        # bad input: `generate`, `predict`: a zero byte in a text | line 2 of standard input: byte 2 is zero: binary data,
+        # or text in another encoding than UTF-8 | 3
+        done = self.run_program(*generate, text=b"Line\na\0b\n")
+        self.assertEqual((done.returncode, done.stderr), (3, "trireme: line 2 of standard input: byte 2 is zero: binary "
+                                                             "data, or text in another encoding than UTF-8\n"))
         self.expect_done("prepare", "text.txt", "--output", "other", "--tokenizer", "bpe:300")
         # bad input: `eval`, `generate`: data of another vocabulary | ... has a vocabulary of 257 tokens,
         # the model of ... one of 67: use data of the tokenizer that the model was trained with | 3

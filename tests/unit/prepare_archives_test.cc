@@ -111,14 +111,21 @@ TEST_F(PrepareImages, BadArchivesAreRefused) {
   // compressed data end too early; ...: damaged: the compressed data are not what xz writes | 3
   EXPECT_SAYS(data_fault({write("cut.tar.xz", xz.substr(0, xz.size() - 20))}),
               "the compressed data end too early");
+  // Wherever an archive is cut, the pictures before that are not taken for all.
+  for (const std::string& whole : {tar, xz}) {
+    for (std::size_t size = 1; size + 1024 <= tar.size() && size < whole.size(); size += 37) {
+      EXPECT_NE(data_fault({write("cut", whole.substr(0, size))}), "") << size;
+    }
+  }
   std::string flipped = xz;
   flipped[xz.size() / 2] ^= 1;
   PrepareImagesOptions skipping = options({write("flipped.tar.xz", flipped)});
   skipping.skip_bad = true;  // the damage may show in a picture first
   EXPECT_SAYS(fault<DataError>(skipping), "flipped.tar.xz: damaged: the compressed data are not");
-  // bad input: `prepare --images`: an archive compressed otherwise | ...: compressed with gzip;
-  // `gzip -dc FILE ...` reads it | 3
-  EXPECT_SAYS(data_fault({write("a.tar.gz", "\x1f\x8b\x08 and so on")}), "compressed with gzip; ");
+  // bad input: `prepare --images`: an archive compressed otherwise | ...: gzip data; `gzip -dc
+  // FILE ...` reads it | 3
+  EXPECT_SAYS(data_fault({write("a.tar.gz", "\x1f\x8b\x08 and so on")}), "gzip data; `gzip -dc ");
+  EXPECT_SAYS(data_fault({write("a.zip", "PK\x03\x04 and so on")}), "a zip archive; unpack it");
   EXPECT_SAYS(data_fault({in("nothing")}), "cannot be read");
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
@@ -18,6 +19,7 @@
 #include "trireme/io/locked_file.h"
 
 #include "support/message_of.h"
+#include "support/sample_pictures.h"
 #include "support/sample_text.h"
 #include "support/temporary_folder.h"
 
@@ -109,13 +111,16 @@ TEST_F(Prepare, WhatIsNoTextIsRefused) {
       // data, not text: take the text out of it first | 3
       {"gzip data, not text", "\x1f\x8b\x08\0"s},
       {"zstd data, not text", "\x28\xb5\x2f\xfd\x24"s},
-      {"bzip2 data, not text", "BZh91AY&SY\x01"s},
+      {"bzip2 data, not text", "BZh11AY&SY\x01"s},
+      {"zstd data, not text", "\x5e\x2a\x4d\x18\4\0\0\0"s},
       {"xz data, not text",
        "\xfd"
        "7zXZ\0\0"s},
       {"lz4 data, not text", "\x04\x22\x4d\x18\x64"s},
+      {"lz4 data, not text", "\x02\x21\x4c\x18\x64"s},
       {"a zip archive, not text", "PK\x03\x04\x14"s},
       {"a Parquet file, not text", "PAR1\x15\x04"s},
+      {"a Parquet file, not text", "PARE\x2a\0\0\0"s},
       {"an Arrow file, not text", "ARROW1\0\0"s},
       {"an HDF5 file, not text", "\x89HDF\r\n\x1a\n"s},
       {"an SQLite database, not text", "SQLite format 3\0"s},
@@ -126,19 +131,72 @@ TEST_F(Prepare, WhatIsNoTextIsRefused) {
       {"UTF-16 text: convert it", "\xff\xfeH\0i\0"s},
       {"UTF-16 text: convert it", "\xfe\xff\0H\0i"s},
       {"UTF-16 text: convert it", "H\0i\0 \0y\0o\0u\0"s},
-      {"UTF-32 text: convert it", "\xff\xfe\0\0H\0\0\0"s}};
+      {"UTF-32 text: convert it", "\xff\xfe\0\0H\0\0\0"s},
+      {"UTF-32 text: convert it", "H\0\0\0\x16\x04\0\0\n\0\0\0"s},
+      {"UTF-32 text: convert it", "\0\0\0H\0\1\xf6\0"s},
+      // bad input: `prepare`: a zero byte near the beginning | ...: byte 3 is zero: binary data, or
+      // text in another encoding than UTF-8 | 3
+      {"byte 3 is zero: binary data, or text in another", "ab\0 and more of it"s},
+      {"byte 8001 is zero", std::string(8000, 'x') + "\0"s},
+      {"byte 6 is zero", "\x1f\x04@\x04 \0\x48\x04\n\0"s},  // UTF-16 that is not of Latin letters
+      // bad input: `prepare`: binary data without a zero byte | ...: binary data, neither UTF-8 nor
+      // another text | 3
+      {"binary data, neither", "\x80\x04\x95\x10\x8c\x05hello\x94."s}};
   for (const auto& [words, bytes] : all) {
     const std::string path = write("folder/b.txt", bytes);
     write("folder/a.txt", "a text");
     for (const std::string& input : {path, fs::path(path).parent_path().string()}) {
       const PrepareOptions options = this->options({input});
-      const std::string said = testing::message_of<DataError>([&] { prepare(options); });
+      const std::string said = message_of<DataError>([&] { prepare(options); });
       EXPECT_NE(said.find(path + ": " + words), std::string::npos) << said;
     }
   }
   EXPECT_EQ(prepare(options({write("c.jsonl", "[1]\n")})).json_lines,
             (folder_.path() / "c.jsonl").string());
   EXPECT_EQ(prepare(options({write("d.txt", "PK and BZh, %PDF\n")})).json_lines, "");
+  for (const std::string& text : {"PARENTS and ARROW1"s, "caf\xe9 \x93quoted\x94, in cp1252\n\x1a"s,
+                                  "\x1b[1mbold\x1b[0m \x01"s}) {
+    EXPECT_EQ(documents(prepare(options({write("e.txt", text)})).train), Texts{text});
+  }
+}
+
+// What a beginning does not tell becomes tokens, and is told.
+TEST_F(Prepare, ZeroBytesFurtherOnAreTold) {
+  using namespace std::string_literals;
+  const std::string text = std::string(1500000, 'x') + "\0y\0"s;
+  for (const int standard_input : {0, ::open(write("b.txt", text).c_str(), O_RDONLY)}) {
+    PrepareOptions options = this->options({write("a.txt", "a"), write("b.txt", text)});
+    options.standard_input = standard_input;
+    if (standard_input > 0) options.inputs[1] = "-";
+    const PrepareResult result = prepare(options);
+    EXPECT_EQ(documents(result.train), (Texts{"a", text}));
+    EXPECT_EQ(result.zero_bytes.count, 2u);
+    EXPECT_EQ(result.zero_bytes.first, 1500001u);
+    EXPECT_EQ(result.zero_bytes.first_in,
+              standard_input > 0 ? "standard input" : options.inputs[1]);
+  }
+  EXPECT_EQ(prepare(options({write("a.txt", "a")})).zero_bytes.count, 0u);
+}
+
+// Wherever what was packed is cut, none of it becomes tokens.
+TEST_F(Prepare, WhatIsPackedIsRefusedHoweverItWasCut) {
+  const std::string text = "words that were packed, and more of them\n";
+  const std::string tar = testing::make_tar({{"a/text.txt", text}});
+  for (const std::string& whole : {tar, testing::xz_of(text), testing::xz_of(tar)}) {
+    for (std::size_t size = 12; size < whole.size(); size += size < 600 ? 7 : 101) {
+      const PrepareOptions options = this->options({write("cut", whole.substr(0, size))});
+      const std::string said = message_of<DataError>([&] { prepare(options); });
+      EXPECT_TRUE(said.ends_with("not text: take the text out of it first") ||
+                  said.find(" is zero: binary data") != std::string::npos)
+          << size << ": " << said;
+    }
+  }
+  for (const std::size_t size : {2u, 3u, 5u}) {
+    const PrepareOptions options =
+        this->options({write("cut", testing::xz_of(text).substr(0, size))});
+    const std::string said = message_of<DataError>([&] { prepare(options); });
+    EXPECT_NE(said.find("xz data, not text"), std::string::npos) << said;
+  }
 }
 
 TEST_F(Prepare, FoldersAreReadInOrderOfPaths) {

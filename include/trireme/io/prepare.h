@@ -64,6 +64,13 @@ struct PrepareOptions {
   std::function<void(const PrepareProgress&)> progress;  // called from the calling thread
 };
 
+// Bytes of the text that are zero, which texts have not.
+struct ZeroBytes {
+  std::uint64_t count = 0;
+  std::string first_in;     // the input that holds the first one
+  std::uint64_t first = 0;  // which byte of it that is, counted from 1
+};
+
 struct PrepareResult {
   TokenShardInfo train;
   std::optional<TokenShardInfo> validation;
@@ -71,6 +78,7 @@ struct PrepareResult {
   double tokenizer_seconds = 0.0;  // to train or load it
   double seconds = 0.0;            // in all
   std::string json_lines = {};     // an input that is JSON Lines, taken as it is; empty: none
+  ZeroBytes zero_bytes = {};       // far from the beginning of a file, where they are refused
 };
 
 // Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no

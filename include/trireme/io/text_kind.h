@@ -8,12 +8,16 @@
 namespace trireme {
 
 // So many bytes of a file's beginning tell what it is.
-inline constexpr std::size_t kTellingBytes = 512;
+inline constexpr std::size_t kTellingBytes = 8192;
 
 // Throws DataError, naming the file and its kind, if a file that begins so is compressed, an
-// archive, a picture, a container of data, or text of another encoding than UTF-8. Other bytes may
-// be text. A first line alone is enough, with its carriage return.
+// archive, a picture, a container of data, text in UTF-16 or UTF-32, or looks binary otherwise.
+// Other bytes may be text, in UTF-8 or another encoding that extends ASCII. A first line alone is
+// enough, with its carriage return.
 void check_is_text(const std::string& name, std::string_view beginning);
+
+// Throws DataError where a byte is zero, which is in no text.
+void check_has_no_zero(const std::string& name, std::string_view bytes);
 
 // Whether the file is JSON Lines, by its name or its beginning.
 bool is_json_lines(std::string_view name, std::string_view beginning);
