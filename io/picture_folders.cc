@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
@@ -100,8 +102,14 @@ std::string shown_folder(const std::string& folder) {
   return folder.empty() ? "the input itself" : "the folder " + folder;
 }
 
+// The place of the name of the class.
+std::size_t class_place(const Names& names, std::size_t outer, ClassFolder which) {
+  return which == ClassFolder::kInner ? names.size() - 1 : outer;
+}
+
 std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
-                                    const std::vector<Names>& all, std::size_t first) {
+                                    const std::vector<Names>& all, std::size_t first,
+                                    ClassFolder which) {
   std::vector<FolderMeaning> meanings;
   std::set<std::string> train, held_out;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -112,7 +120,7 @@ std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
                       "train/CLASS and test/CLASS",
                       shown_folder(folders[i])));
     }
-    meanings.push_back({split_called(all[i][at]), all[i][at + 1]});
+    meanings.push_back({split_called(all[i][at]), all[i][class_place(all[i], at + 1, which)]});
     (meanings.back().split == Split::kTrain ? train : held_out).insert(all[i][at]);
   }
   if (held_out.size() > 1) {
@@ -128,7 +136,7 @@ std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
 }
 
 std::vector<FolderMeaning> by_first_name(std::span<const std::string> folders,
-                                         const std::vector<Names>& all) {
+                                         const std::vector<Names>& all, ClassFolder which) {
   std::size_t common = common_names(all);
   if (all.size() == 1 && common > 0) --common;  // the only class
   std::vector<FolderMeaning> meanings;
@@ -139,9 +147,55 @@ std::vector<FolderMeaning> by_first_name(std::span<const std::string> folders,
                       "CLASS/PICTURE, or train/CLASS/PICTURE and test/CLASS/PICTURE",
                       shown_folder(folders[i])));
     }
-    meanings.push_back({Split::kNone, all[i][common]});
+    meanings.push_back({Split::kNone, all[i][class_place(all[i], common, which)]});
   }
   return meanings;
+}
+
+// The folders that lie in more than half of the classes and hold pictures; none where pictures lie
+// in a class itself.
+Names shared_inside(std::span<const FolderMeaning> meanings, const std::vector<Names>& all) {
+  std::map<std::string, std::set<std::string>> inside;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].back() == meanings[i].class_name) return {};
+    inside[meanings[i].class_name].insert(all[i].back());
+  }
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [class_name, names] : inside) {
+    for (const std::string& name : names) ++counts[name];
+  }
+  Names shared;
+  for (const auto& [name, count] : counts) {
+    if (2 * count > inside.size()) shared.push_back(name);
+  }
+  return shared;
+}
+
+std::string some_of(const Names& names) {
+  constexpr std::size_t kMost = 3;
+  const std::size_t count = std::min(names.size(), kMost);
+  return fmt::format(
+      "{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "),
+      count < names.size() ? ", ..." : "");
+}
+
+// Throws where the outer folders may be splits of unknown names, or the inner ones splits.
+void check_clear(std::span<const FolderMeaning> meanings, const std::vector<Names>& all) {
+  const Names shared = shared_inside(meanings, all);
+  std::set<std::string> classes;
+  for (const FolderMeaning& meaning : meanings) classes.insert(meaning.class_name);
+  if (shared.size() < 2 || classes.size() < 2) return;
+  const std::string outer = some_of({classes.begin(), classes.end()}), inner = some_of(shared);
+  if (split_called(shared.front()) != Split::kNone && split_called(shared.back()) != Split::kNone) {
+    throw DataError(
+        fmt::format("{} are in each of {}; expected train/CLASS and test/CLASS the other way round "
+                    "(--class-folder outer takes all pictures of a class to train on)",
+                    shown(inner), shown(outer)));
+  }
+  throw DataError(fmt::format(
+      "the same folders ({}) are in each of {}: which of them are classes? --class-folder outer: "
+      "{}; inner: {}, and what is to be held out belongs below test, the rest below train",
+      shown(inner), shown(outer), shown(outer), shown(inner)));
 }
 
 void check_classes(const std::vector<FolderMeaning>& meanings) {
@@ -166,13 +220,15 @@ void check_classes(const std::vector<FolderMeaning>& meanings) {
 
 }  // namespace
 
-std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders) {
+std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders,
+                                               ClassFolder class_folder) {
   if (folders.empty()) return {};
   std::vector<Names> all;
   for (const std::string& folder : folders) all.push_back(names_on(folder));
   const std::optional<std::size_t> split = first_split(all);
-  std::vector<FolderMeaning> meanings =
-      split ? by_split(folders, all, *split) : by_first_name(folders, all);
+  std::vector<FolderMeaning> meanings = split ? by_split(folders, all, *split, class_folder)
+                                              : by_first_name(folders, all, class_folder);
+  if (class_folder == ClassFolder::kClear) check_clear(meanings, all);
   check_classes(meanings);
   return meanings;
 }

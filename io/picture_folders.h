@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/io/prepare_images.h"
+
 namespace trireme {
 
 struct FolderMeaning {
@@ -18,9 +20,13 @@ struct FolderMeaning {
 // valid, validate, validation, eval, evaluation, dev or develop, in letters of either case, all
 // folders must be below such a one; the folder below it is the class. Where the whole set lies
 // below such a folder and has others inside, those count. Otherwise the names that all paths begin
-// with are dropped, and the next one is the class. Throws DataError if a folder fits neither, if
-// there are several splits that are not for training, if a class of these is not among those to
-// train on, if there is but one class to train on, or if the name of a class is no text.
-std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders);
+// with are dropped, and the next one is the class. With ClassFolder::kInner the last name is the
+// class. Throws DataError if a folder fits neither, if there are several splits that are not for
+// training, if a class of these is not among those to train on, if there is but one class to train
+// on, if the name of a class is no text, or, with kClear, if more than half of the classes have the
+// same two or more folders inside: these may be the classes, and what seems to be classes their
+// splits.
+std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders,
+                                               ClassFolder class_folder);
 
 }  // namespace trireme

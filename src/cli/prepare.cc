@@ -26,7 +26,7 @@ struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
   bool images = false, skip_bad = false;
-  std::optional<std::string> tokenizer, size, end_of_text;
+  std::optional<std::string> tokenizer, size, end_of_text, class_folder;
   std::string validation = "none", document_separator;
   std::optional<std::int64_t> limit;
   std::int64_t seed = 1;
@@ -46,6 +46,12 @@ void declare(Options& options, PrepareArguments& given) {
               "of pictures: a side, or height x width as in 192x256; they are made smaller or "
               "larger and cut to it; auto: all have one size",
               not_empty());
+  options.add(
+      "class-folder", given.class_folder, "",
+      "of pictures in folders in folders: outer, the first folder (in train or test) is the "
+      "class; inner: the one that the picture lies in; auto: outer, but where the inner "
+      "ones may be the classes, ask",
+      one_of({"auto", "outer", "inner"}));
   options.add("skip-bad", given.skip_bad, "",
               "leave out pictures that are damaged or too large, and list them");
   options.add(
@@ -104,9 +110,11 @@ PrepareKind common_options(const PrepareArguments& given) {
 }
 
 PrepareOptions text_options(const PrepareArguments& given) {
-  if (given.size || given.skip_bad) {
-    throw ConfigError(
-        fmt::format("{} is for pictures: --images true", given.size ? "--size" : "--skip-bad"));
+  if (given.size || given.skip_bad || given.class_folder) {
+    throw ConfigError(fmt::format("{} is for pictures: --images true", given.size ? "--size"
+                                                                       : given.skip_bad
+                                                                           ? "--skip-bad"
+                                                                           : "--class-folder"));
   }
   auto options = common_options<PrepareOptions>(given);
   options.tokenizer =
@@ -128,6 +136,8 @@ PrepareImagesOptions image_options(const PrepareArguments& given) {
   auto options = common_options<PrepareImagesOptions>(given);
   if (given.size) options.size = parse_picture_size(*given.size);
   options.skip_bad = given.skip_bad;
+  if (given.class_folder == "outer") options.class_folder = ClassFolder::kOuter;
+  if (given.class_folder == "inner") options.class_folder = ClassFolder::kInner;
   check_validation(options);
   return options;
 }

@@ -597,7 +597,7 @@ class PrepareImages(ProgramTest):
         # text, not for pictures (--images true); --size is for pictures: --images true | 2
         for flag, value in (("--limit", 5), ("--tokenizer", "byte"), ("--document-separator", "x")):
             self.refuse(2, f"{flag} is for text, not for pictures", *good, flag, value)
-        for flag, value in (("--size", 5), ("--skip-bad", "true")):
+        for flag, value in (("--size", 5), ("--skip-bad", "true"), ("--class-folder", "inner")):
             self.expect_refusal(2, f"{flag} is for pictures: --images true", "prepare", *good, flag, value)
         self.refuse(2, "pictures are held out by --validation class:FRACTION", *good, "--validation", "tail:5")
         self.expect_refusal(2, "text is held out by --validation hash:FRACTION or tail:BYTES", "prepare", *good,

@@ -260,8 +260,8 @@ TEST_F(PrepareImages, AFileThatHasGoneIsLeftOut) {
   // Two or three pictures are read at a time, and the first are done before the last are read.
   skipping.size = PictureSize{1024, 1024};
   skipping.progress = [&](const PrepareProgress& /*progress*/) { fs::remove(gone); };
-  // bad input: `prepare --images`: a picture that cannot be read | ...: cannot be read: No such file or
-  // directory; --skip-bad true leaves such pictures out | 3
+  // bad input: `prepare --images`: a picture that cannot be read | ...: cannot be read: No such
+  // file or directory; --skip-bad true leaves such pictures out | 3
   EXPECT_EQ(fault<DataError>(skipping),
             gone + ": cannot be read" +
                 ": No such file or directory; --skip-bad true leaves such pictures out");
@@ -412,9 +412,10 @@ TEST_F(PrepareImages, SplitsThatCannotBeAreRefused) {
 }
 
 // The classes of some folders, with a letter for the split.
-std::string meanings(const std::vector<std::string>& folders) {
+std::string meanings(const std::vector<std::string>& folders,
+                     ClassFolder which = ClassFolder::kClear) {
   std::string text;
-  for (const FolderMeaning& meaning : meanings_of_folders(folders)) {
+  for (const FolderMeaning& meaning : meanings_of_folders(folders, which)) {
     const char splits[] = {'-', 'r', 'e'};
     text += fmt::format("{}{} ", splits[static_cast<int>(meaning.split)], meaning.class_name);
   }
@@ -438,9 +439,26 @@ TEST(PictureFolders, SayClassAndSplit) {
   EXPECT_EQ(meanings({"pets/test", "pets/control"}), "-test -control ");  // classes
 }
 
+TEST(PictureFolders, OneOfSeveralOnAPathMayNameTheClass) {
+  const std::vector<std::string> parts = {"foo/cat", "foo/dog", "bar/cat", "bar/dog"};
+  EXPECT_EQ(meanings(parts, ClassFolder::kOuter), "-foo -foo -bar -bar ");
+  EXPECT_EQ(meanings(parts, ClassFolder::kInner), "-cat -dog -cat -dog ");
+  EXPECT_EQ(meanings({"train/x/cat", "train/y/dog", "test/z/cat"}, ClassFolder::kInner),
+            "rcat rdog ecat ");
+  EXPECT_EQ(meanings({"train/x/cat", "train/y/dog", "test/x"}, ClassFolder::kOuter), "rx ry ex ");
+  // Clear without being asked: other folders inside, one alone, or pictures beside them.
+  EXPECT_EQ(meanings({"cat/black", "cat/white", "dog/brown", "dog/spotted"}),
+            "-cat -cat -dog -dog ");
+  EXPECT_EQ(meanings({"n01/images", "n02/images"}), "-n01 -n02 ");
+  EXPECT_EQ(meanings({"cat", "cat/old", "cat/young", "dog/old", "dog/young"}),
+            "-cat -cat -cat -dog -dog ");
+  EXPECT_EQ(meanings({"a/old", "a/young", "b/old", "b/young", "c/x", "d/y"}), "-a -a -b -b -c -d ");
+}
+
 TEST(PictureFolders, ThatSayNothingAreRefused) {
   const auto said = [](const std::vector<std::string>& folders) {
-    return testing::message_of<DataError>([&] { meanings_of_folders(folders); });
+    return testing::message_of<DataError>(
+        [&] { meanings_of_folders(folders, ClassFolder::kClear); });
   };
   // bad input: `prepare --images`: pictures outside of the folders of classes | there are pictures
   // in the folder pets, which is no folder of a class; expected CLASS/PICTURE, or ... | 3
@@ -459,6 +477,22 @@ TEST(PictureFolders, ThatSayNothingAreRefused) {
   EXPECT_SAYS(said({"pets/cat"}), "all pictures to train on are of one class, cat, so that there");
   EXPECT_SAYS(said({"train/cat", "test/cat"}),
               "all pictures to train on are of one class, cat, so");
+  // bad input: `prepare --images`: the same folders in each of others | the same folders (cat, dog)
+  // are in each of bar, foo: which of them are classes? --class-folder outer: bar, foo; inner: cat,
+  // dog, and what is to be held out belongs below test, the rest below train | 3
+  const std::string which =
+      "the same folders (cat, dog) are in each of bar, foo: which of them are classes? "
+      "--class-folder outer: bar, foo; inner: cat, dog, and what is to be held out belongs below "
+      "test, the rest below train";
+  EXPECT_EQ(said({"pets/foo/cat", "pets/foo/dog", "pets/bar/cat", "pets/bar/dog"}), which);
+  EXPECT_EQ(said({"foo/x/cat", "foo/dog", "foo/bird", "bar/x/cat", "bar/dog"}), which);
+  EXPECT_SAYS(
+      said({"train/foo/cat", "train/foo/dog", "train/bar/cat", "train/bar/dog", "test/foo/cat"}),
+      "the same folders (cat, dog) are in each of bar, foo: ");
+  // bad input: `prepare --images`: train and test in each class | test, train are in each of cat,
+  // dog; expected train/CLASS and test/CLASS the other way round (--class-folder outer ...) | 3
+  EXPECT_SAYS(said({"cat/train", "cat/test", "dog/train", "dog/test"}),
+              "test, train are in each of cat, dog; expected train/CLASS and test/CLASS");
   // bad input: `prepare --images`: a class of test that train lacks | the class dog is to be
   // tested, but train has no such folder | 3
   EXPECT_SAYS(said({"train/cat", "test/dog"}), "the class dog is to be tested, but train has no");

@@ -18,6 +18,11 @@ PictureSize parse_picture_size(const std::string& text);
 // The same for a text that is no flag: returns nothing for what is no such size.
 std::optional<PictureSize> read_picture_size(std::string_view text);
 
+// Which folder names the class of the pictures below it, where folders lie in folders: the outer
+// one, where paths part or in which a split's pictures lie; or the inner one, which holds the
+// picture itself. kClear: the outer one, unless the inner ones may well be the classes.
+enum class ClassFolder { kClear, kOuter, kInner };
+
 struct PrepareImagesOptions {
   // Folders, tar archives (of plain bytes or compressed with xz) and "-", which is an archive from
   // the file descriptor standard_input.
@@ -27,6 +32,7 @@ struct PrepareImagesOptions {
   std::optional<PictureSize> size;  // none: that of the first picture, which all must have
   // kNone or kClass. With kNone the folders decide.
   ValidationSplit validation;
+  ClassFolder class_folder = ClassFolder::kClear;
   bool skip_bad = false;   // leave bad pictures out, and list them
   std::uint64_t seed = 1;  // for the split by class
   int threads = 1;
