@@ -97,7 +97,9 @@ class Writer {
   void finish_file(const std::vector<std::uint64_t>& checksums);
   void check_still_ours() const;
   void publish();
-  PhaseFault gone_or(PhaseFault fault);
+  std::optional<PhaseFault> attempt();
+  std::optional<PhaseFault> by_first(const std::function<void()>& body);
+  std::optional<PhaseFault> what_is_gone(const PhaseFault& fault);
 
   bool first() const { return comm_.rank() == 0; }
   std::vector<TensorSlice> slices_of(const std::string& name) const;  // on the host
@@ -290,10 +292,11 @@ void Writer::publish() {
   }
 }
 
-// A folder that somebody removed has no place for a file, and a file that somebody removed while it
-// was written looks damaged when it is read. Then returns a fault that says so instead.
-PhaseFault Writer::gone_or(PhaseFault fault) {
-  const std::optional<PhaseFault> gone = attempt_together(comm_, [&] {
+// After a fault: which of what this file needs is not there any more. A folder that somebody
+// removed has no place for a file, and a file that somebody removed while it was written looks
+// damaged when it is read.
+std::optional<PhaseFault> Writer::what_is_gone(const PhaseFault& fault) {
+  return attempt_together(comm_, [&] {
     if (!first()) return;
     for (fs::path folder :
          {fs::path(path_).parent_path().parent_path(), fs::path(path_).parent_path()}) {
@@ -307,16 +310,15 @@ PhaseFault Writer::gone_or(PhaseFault fault) {
     }
     throw RunFolderError(partial_ + ": somebody removed it while it was being written");
   });
-  return gone.value_or(std::move(fault));
 }
 
-std::string Writer::write() {
-  plan_ = agree_on_plan(comm_, owned_);
-  const auto by_first = [&](const std::function<void()>& body) {
-    return attempt_together(comm_, [&] {
-      if (first()) blame_folder(body);
-    });
-  };
+std::optional<PhaseFault> Writer::by_first(const std::function<void()>& body) {
+  return attempt_together(comm_, [&] {
+    if (first()) blame_folder(body);
+  });
+}
+
+std::optional<PhaseFault> Writer::attempt() {
   std::optional<PhaseFault> fault = by_first([&] { make_file(); });
   if (!fault) {
     fault = attempt_together(comm_, [&] { fill_file(); });
@@ -329,13 +331,29 @@ std::string Writer::write() {
     fault = attempt_together(comm_, [&] { Checkpoint::open(comm_, partial_); });
   }
   if (!fault) fault = by_first([&] { publish(); });
+  return fault;
+}
+
+// A file system that blinks takes folders and files away for a moment. The holder of a run folder
+// waits until it is there again, and then all is written once more.
+std::string Writer::write() {
+  plan_ = agree_on_plan(comm_, owned_);
+  std::optional<PhaseFault> fault = attempt();
+  std::optional<PhaseFault> gone = fault ? what_is_gone(*fault) : std::nullopt;
+  if (gone && options_.check_still_ours) {
+    fault = by_first([&] { check_still_ours(); });
+    gone.reset();
+    if (!fault) {
+      fault = attempt();
+      if (fault) gone = what_is_gone(*fault);
+    }
+  }
   if (!fault) return path_;
-  fault = gone_or(*std::move(fault));
   if (first()) {  // otherwise it could keep a full disk full
     std::error_code ignored;
     fs::remove(partial_, ignored);
   }
-  fault->raise();
+  gone.value_or(*std::move(fault)).raise();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "trireme/io/lease.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -12,8 +11,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/kernel_files.h"
 #include "trireme/base/node_names.h"
-#include "trireme/base/small_file.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/whole_file.h"
 
@@ -22,9 +21,7 @@ namespace {
 
 // When this process of this host started, in the kernel's ticks since boot. 0: no such process.
 std::int64_t start_of(std::int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text, '\0');
+  const std::string text = kernel_text(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = text.rfind(')');  // the name may hold anything
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));
@@ -111,14 +108,7 @@ bool same_process(const Lease& a, const Lease& b) {
 }
 
 double lease_silence_seconds() {
-  const std::string text = environment("TRIREME_LEASE_SILENCE");
-  char* end = nullptr;
-  const double seconds = text.empty() ? 120.0 : std::strtod(text.c_str(), &end);
-  if ((end != nullptr && *end != '\0') || !(seconds >= 0.0) || seconds > 86'400.0) {
-    throw ConfigError(
-        fmt::format("TRIREME_LEASE_SILENCE={}: must be a number of seconds from 0 to 86400", text));
-  }
-  return seconds;
+  return seconds_in_environment("TRIREME_LEASE_SILENCE", 120.0, 0.0, 86'400.0);
 }
 
 bool seems_alive(const Lease& held) {

@@ -136,7 +136,7 @@ void OutputFile::finish() {
   if (!unfinished_) return;
   unfinished_->sync();
   unfinished_->rename(target_);
-  sync_folder(folder_of(target_));
+  sync_folder(folder_above(target_));
 }
 
 void write_output(const std::string& path, std::string_view text) {

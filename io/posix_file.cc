@@ -1,7 +1,6 @@
 #include "posix_file.h"
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
@@ -105,11 +104,6 @@ PosixFile make_file_anew(const std::string& path) {
 
 void sync_folder(const std::string& folder) {
   PosixFile(folder, O_RDONLY | O_DIRECTORY).sync();
-}
-
-std::string folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
 }
 
 }  // namespace trireme

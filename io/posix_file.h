@@ -46,7 +46,4 @@ PosixFile make_file_anew(const std::string& path);
 // Syncs a folder, so that a rename in it survives a crash.
 void sync_folder(const std::string& folder);
 
-// Returns the parent folder of a path.
-std::string folder_of(const std::string& path);
-
 }  // namespace trireme

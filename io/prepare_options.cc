@@ -1,10 +1,10 @@
 #include <charconv>
-#include <filesystem>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/printable.h"
 #include "trireme/io/prepare.h"
 
@@ -72,8 +72,7 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::strin
     }
     return choice;
   }
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(text, ignored)) {
+  if (!look_ahead(text, ExitStatus::kUsage).is_file()) {
     throw ConfigError(
         fmt::format("tokenizer '{}': expected byte, bpe:VOCABULARY, "
                     "unigram:VOCABULARY, a SentencePiece model file or a tokenizer.json",

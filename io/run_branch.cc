@@ -73,12 +73,12 @@ class Mover {
     if (look_at(path, kOfBranch).is_folder()) return;
     before_each_();
     make_folders(path, kOfBranch);
-    sync_folder(folder_of(path));
+    sync_folder(folder_above(path));
   }
 
   void take(const SupersededFile& file) {
     const std::string from = folder_ + "/" + file.name, to = target_ + "/" + file.name;
-    make_folder(folder_of(to));
+    make_folder(folder_above(to));
     if (file.copied) {
       copy(from, to);
     } else {
@@ -94,7 +94,7 @@ class Mover {
     copy_bytes(from, partial);
     before_each_();
     rename_file(partial, to, kOfBranch);
-    sync_folder(folder_of(to));
+    sync_folder(folder_above(to));
   }
 
   void move(const std::string& from, const std::string& to) {
@@ -106,8 +106,8 @@ class Mover {
     }
     before_each_();
     rename_file(from, to, kOfBranch);
-    sync_folder(folder_of(to));
-    sync_folder(folder_of(from));
+    sync_folder(folder_above(to));
+    sync_folder(folder_above(from));
   }
 
   const std::string folder_, target_;

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -28,8 +27,6 @@
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 using Seconds = std::chrono::duration<double>;
 
@@ -207,9 +204,7 @@ void remove_leftovers(const std::string& folder, std::int64_t generation) {
     const bool lease =
         name.starts_with("lease.") && name != "lease.generation" && name != "lease.lock";
     if (!lease && !name.starts_with(".writable.") && !name.ends_with(".partial")) continue;
-    std::error_code ignored;  // it does no harm
-    const fs::path path = fs::path(folder) / name;
-    if (fs::is_regular_file(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
+    ::unlink((folder + "/" + name).c_str());  // what stays does no harm
   }
   remove_unfinished_checkpoints(folder + "/checkpoints", generation);
 }

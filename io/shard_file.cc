@@ -59,7 +59,7 @@ void ShardFile::finish(std::span<const char* const> data) {
 void ShardFile::commit() {
   rename_file(partial_, path_, ExitStatus::kRunFolder);
   created_ = false;
-  sync_folder(folder_of(path_));
+  sync_folder(folder_above(path_));
 }
 
 void set_text(hdf5::File& file, const char* object, const char* name, const std::string& text) {

@@ -18,7 +18,7 @@ void write_whole_file(const std::string& path, const std::string& text,
     file.sync();
   }
   rename_file(partial, path, ExitStatus::kRunFolder);
-  sync_folder(folder_of(path));
+  sync_folder(folder_above(path));
 }
 
 }  // namespace trireme

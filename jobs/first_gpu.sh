@@ -287,11 +287,19 @@ TEXT
   [[ -z $folders ]] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folders"
 }
 
+# is_there FILE: what cannot be looked at is not absent.
+is_there() {
+  local fault
+  fault=$(LC_ALL=C ls -d -- "$1" 2>&1 > /dev/null) && return
+  [[ $fault == *": No such file or directory" ]] || fail 5 "$1 cannot be looked at: ${fault##*: }"
+  return 1
+}
+
 prepare_data() {
   DATA=$home/data
-  if [[ ! -e $DATA/train.h5 ]]; then
+  if ! is_there "$DATA/train.h5"; then
     DATA=$out/data
-    [[ -e $DATA/train.h5 ]] || make_data "$DATA" ""
+    is_there "$DATA/train.h5" || make_data "$DATA" ""
   fi
   export DATA
 }
@@ -329,7 +337,7 @@ run() {
     esac
     shift 2
   done
-  [[ ! -e $out/summary.json ]] || fail 2 "$out holds results already: name another folder"
+  ! is_there "$out/summary.json" || fail 2 "$out holds results already: name another folder"
   begun=$SECONDS started=$(date -u +%Y-%m-%dT%H:%M:%SZ) bad=0 child=''
   if [[ -n $steps_file ]]; then read_steps < "$steps_file"; else read_steps < <(steps); fi
   [[ ${#names[@]} -gt 0 ]] || fail 2 "no step is called '$only'; \`first_gpu.sh steps\` prints all"

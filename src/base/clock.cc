@@ -2,12 +2,12 @@
 
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
 #include <unistd.h>
+
+#include "trireme/base/kernel_files.h"
 
 namespace trireme {
 
@@ -18,8 +18,7 @@ std::int64_t now_ns() {
 }
 
 double process_seconds() {
-  std::ifstream file("/proc/self/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = kernel_text("/proc/self/stat");
   const std::size_t name_end = text.rfind(')');  // the name may hold anything
   if (name_end == std::string::npos) return 0.0;
   std::istringstream fields(text.substr(name_end + 1));

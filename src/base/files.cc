@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -30,28 +29,14 @@ constexpr milliseconds kPipeWriter{5'000};  // for the first writer of a pipe
 constexpr std::size_t kBlock = std::size_t{64} << 10;
 
 milliseconds patience_in_environment() {
-  const std::string text = environment("TRIREME_FILE_PATIENCE");
-  if (text.empty()) return kPatience;
-  char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(seconds >= 0.0) || seconds > 3600.0) {
-    throw ConfigError(
-        fmt::format("TRIREME_FILE_PATIENCE={}: must be a number of seconds from 0 to 3600", text));
-  }
-  return milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  return milliseconds(static_cast<std::int64_t>(
+      1e3 * seconds_in_environment("TRIREME_FILE_PATIENCE", kPatience.count() / 1e3, 0, 3600)));
 }
 
 std::atomic<std::int64_t> most_patience_ms{kMostPatience.count()};
 
 bool passes_by_itself(int reason) {
   return reason == EIO || reason == ESTALE;
-}
-
-std::string folder_above(const std::string& path) {
-  std::filesystem::path name(path);
-  if (!name.has_filename() && name.has_relative_path()) name = name.parent_path();  // "run/"
-  const std::string above = name.parent_path().string();
-  return above.empty() ? "." : above;
 }
 
 int stat_patiently(const std::string& path, struct stat& status) {
@@ -153,6 +138,20 @@ long patiently(const std::function<long()>& call) {
 void throw_unreadable(ExitStatus status, const std::string& path, std::string_view what,
                       int reason) {
   rethrow(status, fmt::format("{}: {}: {}", path, what, std::strerror(reason)), Cause::kUnreadable);
+}
+
+std::string folder_above(const std::string& path) {
+  std::filesystem::path name(path);
+  if (!name.has_filename() && name.has_relative_path()) name = name.parent_path();  // "run/"
+  const std::string above = name.parent_path().string();
+  return above.empty() ? "." : above;
+}
+
+std::string resolved(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, ignored);
+  return ignored ? std::filesystem::absolute(path, ignored).lexically_normal().string()
+                 : whole.string();
 }
 
 FileFacts look_at(const std::string& path, ExitStatus status) {

@@ -1,7 +1,5 @@
 #include "trireme/base/small_file.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -16,13 +14,6 @@ std::string read_small_file(const std::string& what, const std::string& path,
   } catch (const Error& error) {
     throw ConfigError(fmt::format("{} {}", what, error.what()), error.cause());
   }
-}
-
-std::string first_line_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace trireme

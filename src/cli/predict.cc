@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
@@ -43,19 +44,17 @@ namespace {
 
 // Throws ConfigError if --json names a file that the command reads: it would replace that.
 void check_json_is_no_input(const PredictArguments& given) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(given.json, ignored)) return;
-  const auto check = [&](const char* key, const std::string& path) {
+  if (!look_ahead(given.json, ExitStatus::kRunFolder).is_file()) return;
+  const auto check = [&](const char* key, const std::string& path, ExitStatus status) {
     const std::string file = path == "-" ? "/dev/stdin" : path;
-    std::error_code none;
-    if (!fs::equivalent(given.json, file, none)) return;
+    if (!same_file(given.json, file, status)) return;
     throw ConfigError(
         fmt::format("--json {}: --{} names the same file, which would be lost: give another one",
                     shown(given.json), key));
   };
-  for (const std::string& path : split_list(given.input)) check("input", path);
-  check("checkpoint", given.inference.checkpoint);
-  check("tokenizer", given.tokenizer);
+  for (const std::string& path : split_list(given.input)) check("input", path, ExitStatus::kData);
+  check("checkpoint", given.inference.checkpoint, ExitStatus::kCheckpoint);
+  check("tokenizer", given.tokenizer, ExitStatus::kUsage);
 }
 
 std::string_view task_of_plan(const InferencePlan& plan) {

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,13 @@ sigset_t awaited() {
   return set;
 }
 
+// What cannot be seen is no program to start.
+bool can_be_started(const std::string& path) {
+  struct stat facts {};
+  return ::access(path.c_str(), X_OK) == 0 && ::stat(path.c_str(), &facts) == 0 &&
+         S_ISREG(facts.st_mode);
+}
+
 // Returns the first of the names that is a program in the PATH.
 std::optional<std::string> find_program(const std::vector<std::string>& names) {
   const char* path = std::getenv("PATH");
@@ -38,8 +46,7 @@ std::optional<std::string> find_program(const std::vector<std::string>& names) {
     for (std::string_view rest = path == nullptr ? "" : path; !rest.empty();) {
       const std::size_t end = std::min(rest.find(':'), rest.size());
       const std::string candidate = fmt::format("{}/{}", rest.substr(0, end), name);
-      std::error_code ignored;  // what cannot be seen there is no program to start
-      if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) {
+      if (can_be_started(candidate)) {
         return candidate;
       }
       rest.remove_prefix(std::min(end + 1, rest.size()));

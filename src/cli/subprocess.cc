@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,14 +16,19 @@
 namespace trireme::cli {
 namespace {
 
-// Uses files instead of pipes, so that nobody has to read while the program writes.
+// Files instead of pipes, so that nobody has to read while the program writes; in memory, so that
+// no disk can be full.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-File scratch_file() {
-  File file(std::tmpfile(), &std::fclose);
-  if (!file) {
-    throw InternalError(fmt::format("no temporary file can be made: {}", std::strerror(errno)));
-  }
+[[noreturn]] void throw_unstarted(const std::string& program, int reason) {
+  throw Error(ExitStatus::kDevice,
+              fmt::format("{} cannot be started: {}", program, std::strerror(reason)));
+}
+
+File scratch_file(const std::string& program) {
+  const int descriptor = ::memfd_create("output", MFD_CLOEXEC);
+  File file(descriptor < 0 ? nullptr : ::fdopen(descriptor, "w+"), &std::fclose);
+  if (!file) throw_unstarted(program, errno);
   return file;
 }
 
@@ -38,10 +44,11 @@ std::string contents(std::FILE* file) {
 
 std::optional<Finished> run_program(const std::vector<std::string>& command,
                                     const std::string& input) {
-  const File in = scratch_file(), out = scratch_file(), err = scratch_file();
+  const std::string& program = command.front();
+  const File in = scratch_file(program), out = scratch_file(program), err = scratch_file(program);
   const bool written = std::fwrite(input.data(), 1, input.size(), in.get()) == input.size() &&
                        std::fflush(in.get()) == 0;
-  if (!written) throw InternalError("a temporary file cannot be written");
+  if (!written) throw_unstarted(program, errno);
   std::rewind(in.get());
 
   std::vector<char*> arguments;
@@ -64,7 +71,8 @@ std::optional<Finished> run_program(const std::vector<std::string>& command,
       posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) return {};
+  if (failure == ENOENT) return {};
+  if (failure != 0) throw_unstarted(program, failure);
   int state = 0;
   while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
   }

@@ -14,7 +14,7 @@ struct Finished {
 };
 
 // Runs `command` without a shell, with `input` as its standard input. Returns nullopt if there is
-// no such program in the PATH.
+// no such program in the PATH. Throws an Error of kDevice where the system cannot start it.
 std::optional<Finished> run_program(const std::vector<std::string>& command,
                                     const std::string& input);
 

@@ -12,7 +12,7 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
-#include "trireme/base/small_file.h"
+#include "trireme/base/kernel_files.h"
 
 #include "core_sharing.h"
 

@@ -4,7 +4,8 @@
 #include <array>
 #include <cstdlib>
 #include <string_view>
-#include <system_error>
+
+#include "trireme/base/kernel_files.h"
 
 namespace trireme {
 namespace {
@@ -18,9 +19,7 @@ bool takes_adapter(std::string_view transport) {
 }  // namespace
 
 bool tcp_alone(const std::filesystem::path& adapters, const char* transports) {
-  std::error_code error;
-  const std::filesystem::directory_iterator found(adapters, error);
-  if (error || found == std::filesystem::directory_iterator()) return true;
+  if (kernel_names(adapters).empty()) return true;
   std::string_view rest = transports == nullptr ? "" : transports;
   bool tcp = false;
   while (!rest.empty()) {

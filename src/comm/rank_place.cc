@@ -1,7 +1,6 @@
 #include "rank_place.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -9,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "trireme/base/kernel_files.h"
 #include "trireme/base/node_names.h"
 #include "trireme/comm/launcher.h"
 
@@ -21,9 +21,7 @@ Place own_place() {
   Place place;
   node_name().copy(place.node, sizeof place.node - 1);
   host_name().copy(place.host, sizeof place.host - 1);
-  std::string boot_id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
-  boot_id.copy(place.machine, sizeof place.machine - 1);
+  first_line_of("/proc/sys/kernel/random/boot_id").copy(place.machine, sizeof place.machine - 1);
   place.cpus = own_cpu_mask();
   return place;
 }

@@ -1,12 +1,13 @@
 #include "rank_report.h"
 
 #include <cstring>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/kernel_files.h"
 
 namespace trireme {
 namespace {
@@ -170,12 +171,11 @@ std::optional<RankReport> decode_report(std::string_view bytes, int world) {
 ThreadSample sample_thread(int thread_id) {
   ThreadSample sample;
   const std::string folder = fmt::format("/proc/self/task/{}/", thread_id);
-  std::string line;
-  std::getline(std::ifstream(folder + "stat"), line);
+  const std::string line = first_line_of(folder + "stat");
   const std::size_t name_end = line.rfind(')');  // the program's name may hold anything
   if (name_end != std::string::npos && name_end + 2 < line.size())
     sample.state = line[name_end + 2];
-  std::ifstream(folder + "schedstat") >> sample.cpu_ns;
+  std::istringstream(kernel_text(folder + "schedstat")) >> sample.cpu_ns;
   return sample;
 }
 

@@ -1,7 +1,6 @@
 #include "start_limit.h"
 
 #include <bit>
-#include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
@@ -21,22 +20,11 @@ namespace {
 constexpr const char* kVariable = "TRIREME_MPI_INIT_LIMIT";
 constexpr double kSeconds = 300.0;
 
-double limit_of_environment() {
-  const std::string text = environment(kVariable);
-  if (text.empty()) return kSeconds;
-  char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(seconds > 0)) {
-    throw ConfigError(fmt::format("{}={}: must be a number of seconds above 0", kVariable, text));
-  }
-  return seconds;
-}
-
 }  // namespace
 
 StartLimit::StartLimit() {
   const LaunchedTasks tasks = launched_tasks();
-  const double limit = limit_of_environment();
+  const double limit = seconds_in_environment(kVariable, kSeconds, 0.001, 86'400);
   if (tasks.count == 1) return;  // waits for nobody
   // The first rank that ends makes a launcher end all, so others wait for it to speak.
   const double later = 2.0 * std::bit_width(static_cast<unsigned>(tasks.index));

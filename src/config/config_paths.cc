@@ -41,9 +41,7 @@ bool holds_a_run(const std::string& folder) {
 
 // Returns the folder of the run whose own config.ini this is; nothing if it is another file.
 std::optional<std::string> run_of_config(const std::string& path) {
-  std::error_code error;  // a pipe has no such path
-  const fs::path target = fs::canonical(path, error);
-  for (const fs::path& file : {fs::path(path), target}) {
+  for (const fs::path& file : {fs::path(path), fs::path(resolved(path))}) {
     if (file.filename() != "config.ini") continue;
     const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
     if (!holds_a_run(folder)) continue;

@@ -2,14 +2,12 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <net/if.h>
 
-#include "trireme/base/small_file.h"
+#include "trireme/base/kernel_files.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
@@ -27,14 +25,6 @@ constexpr std::array kSettings = {
     "UCX_TLS",      "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL",
     "OMPI_MCA_pml", "OMPI_MCA_btl",    "NCCL_NET",    "NCCL_IB_DISABLE",      "NCCL_SOCKET_IFNAME"};
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) entries.push_back(entry.path());
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
-
 std::string with_detail(const std::string& name, const std::string& detail) {
   return detail.empty() ? name : fmt::format("{} ({})", name, detail);
 }
@@ -42,13 +32,15 @@ std::string with_detail(const std::string& name, const std::string& detail) {
 // Returns the active ports. The kernel writes "4: ACTIVE" for them.
 std::vector<std::string> rdma_ports(const fs::path& root) {
   std::vector<std::string> ports;
-  for (const fs::path& device : entries_of(root / "sys/class/infiniband")) {
-    for (const fs::path& port : entries_of(device / "ports")) {
+  const fs::path devices = root / "sys/class/infiniband";
+  for (const std::string& device : kernel_names(devices)) {
+    for (const std::string& number : kernel_names(devices / device / "ports")) {
+      const fs::path port = devices / device / "ports" / number;
       if (first_line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
       const std::string layer = first_line_of(port / "link_layer"),
                         rate = first_line_of(port / "rate");
-      ports.push_back(with_detail(device.filename().string(),
-                                  layer + (layer.empty() || rate.empty() ? "" : ", ") + rate));
+      ports.push_back(
+          with_detail(device, layer + (layer.empty() || rate.empty() ? "" : ", ") + rate));
     }
   }
   return ports;
@@ -57,10 +49,9 @@ std::vector<std::string> rdma_ports(const fs::path& root) {
 // Physical interfaces have a link to a device. A container may have only virtual ones.
 std::vector<std::string> net_interfaces(const fs::path& root, bool physical) {
   std::vector<std::string> interfaces;
-  for (const fs::path& entry : entries_of(root / "sys/class/net")) {
-    std::error_code none;
-    const std::string name = entry.filename().string();
-    if (name == "lo" || fs::exists(entry / "device", none) != physical) continue;
+  for (const std::string& name : kernel_names(root / "sys/class/net")) {
+    const fs::path entry = root / "sys/class/net" / name;
+    if (name == "lo" || kernel_names(entry / "device").empty() == physical) continue;
     // Within a network namespace /sys may still show the interfaces of another one.
     if (root == "/" && ::if_nametoindex(name.c_str()) == 0) continue;
     if (first_line_of(entry / "operstate") != "up") continue;
@@ -87,8 +78,7 @@ std::string entry_of(std::string_view text, std::string_view key) {
 }
 
 std::string processor_of(const fs::path& root) {
-  std::ifstream file(root / "proc/cpuinfo");
-  const std::string model = processor_in(std::string(std::istreambuf_iterator<char>(file), {}));
+  const std::string model = processor_in(kernel_text(root / "proc/cpuinfo"));
   const std::int64_t count = std::ssize(online_cpus(root / "sys"));
   const std::optional<double> quota = processor_quota(root);
   const std::string limited = quota ? fmt::format(", a quota of {:g}", *quota) : "";

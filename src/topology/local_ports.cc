@@ -1,9 +1,9 @@
 #include "trireme/topology/local_ports.h"
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
+
+#include "trireme/base/kernel_files.h"
 
 #include "infiniband_rate.h"
 
@@ -13,17 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostPorts = 1024;
-constexpr std::streamsize kMostBytes = 4096;  // of a file: sysfs gives a page
-
-// The first line of a file, empty if there is none.
-std::string line_of(const fs::path& path) {
-  std::string text(static_cast<std::size_t>(kMostBytes), '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), kMostBytes);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  text.resize(std::min(text.size(), text.find('\n')));
-  return text;
-}
 
 // What follows the colon in "4: ACTIVE".
 std::string state_in(const std::string& line) {
@@ -48,33 +37,23 @@ std::uint64_t guid_in(std::string line) {
   return guid;
 }
 
-std::vector<std::string> sorted_names(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (fs::directory_iterator at(folder, ignored), end; at != end && names.size() < kMostPorts;
-       at.increment(ignored)) {
-    names.push_back(at->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 LocalPort read_port(const fs::path& adapter, const std::string& number) {
   const fs::path port = adapter / "ports" / number;
   LocalPort result;
   result.adapter = adapter.filename().string();
   result.number = number_in(number, 0);
-  result.guid = guid_in(line_of(adapter / "node_guid"));
-  result.state = state_in(line_of(port / "state"));
-  result.physical_state = state_in(line_of(port / "phys_state"));
-  result.link_layer = line_of(port / "link_layer");
-  result.rate = line_of(port / "rate");
+  result.guid = guid_in(first_line_of(adapter / "node_guid"));
+  result.state = state_in(first_line_of(port / "state"));
+  result.physical_state = state_in(first_line_of(port / "phys_state"));
+  result.link_layer = first_line_of(port / "link_layer");
+  result.rate = first_line_of(port / "rate");
   result.bytes_per_second = bytes_per_second_of_port(result.rate);
-  result.lid = number_in(line_of(port / "lid"), 0);
-  result.manager_lid = number_in(line_of(port / "sm_lid"), 0);
-  result.subnet = line_of(port / "gids" / "0").substr(0, std::string("fe80:0000:0000:0000").size());
-  result.numa_node = number_in(line_of(adapter / "device" / "numa_node"), -1);
-  result.cpus = line_of(adapter / "device" / "local_cpus");
+  result.lid = number_in(first_line_of(port / "lid"), 0);
+  result.manager_lid = number_in(first_line_of(port / "sm_lid"), 0);
+  result.subnet =
+      first_line_of(port / "gids" / "0").substr(0, std::string("fe80:0000:0000:0000").size());
+  result.numa_node = number_in(first_line_of(adapter / "device" / "numa_node"), -1);
+  result.cpus = first_line_of(adapter / "device" / "local_cpus");
   return result;
 }
 
@@ -99,8 +78,8 @@ double bytes_per_second_of_port(std::string_view rate) {
 std::vector<LocalPort> read_local_ports(const std::string& sysfs) {
   std::vector<LocalPort> ports;
   const fs::path root = fs::path(sysfs) / "class" / "infiniband";
-  for (const std::string& adapter : sorted_names(root)) {
-    for (const std::string& number : sorted_names(root / adapter / "ports")) {
+  for (const std::string& adapter : kernel_names(root)) {
+    for (const std::string& number : kernel_names(root / adapter / "ports")) {
       if (ports.size() < kMostPorts) ports.push_back(read_port(root / adapter, number));
     }
   }

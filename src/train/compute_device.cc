@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <set>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sched.h>
 
+#include "trireme/base/kernel_files.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/tensor/cuda.h"
@@ -59,11 +59,10 @@ void keep_to(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(static_cast<unsigned>(cpu), &set);
-  std::error_code ignored;  // a thread may end meanwhile; binding only affects speed
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
-    const std::string name = task.path().filename();
+  for (const std::string& name : kernel_names("/proc/self/task")) {
     int id = 0;
     std::from_chars(name.data(), name.data() + name.size(), id);
+    // A thread may have ended; binding only affects speed.
     sched_setaffinity(id, sizeof set, &set);
   }
 }

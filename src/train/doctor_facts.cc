@@ -9,7 +9,7 @@
 
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
-#include "trireme/base/small_file.h"
+#include "trireme/base/kernel_files.h"
 #include "trireme/comm/version.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/io/version.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/exit_status.h"
 #include "trireme/base/log.h"
 #include "trireme/base/thread.h"
 
@@ -24,7 +25,6 @@ constexpr NamedSignal kStopSignals[] = {{SIGTERM, "SIGTERM"},
                                         {SIGUSR2, "SIGUSR2"},
                                         {SIGXCPU, "SIGXCPU"}};
 
-constexpr int kStatusOfSecondInterrupt = 130;    // as a shell counts a process that SIGINT ended
 constexpr double kSecondInterruptSeconds = 1.0;  // a launcher may pass one Ctrl-C on twice
 constexpr double kLongStepSeconds = 2.0;
 constexpr long kLookNs = 200'000'000;
@@ -68,7 +68,7 @@ void StopSignals::wait(const std::vector<int>& numbers) {
     if (number < 0) continue;
     if (number == SIGINT && interrupted_ns != 0 &&
         seconds_since(interrupted_ns) >= kSecondInterruptSeconds) {
-      _exit(kStatusOfSecondInterrupt);
+      _exit(static_cast<int>(ExitStatus::kInterruptedTwice));
     }
     if (number == SIGINT && interrupted_ns == 0) interrupted_ns = now_ns();
     if (!arrived_.exchange(true)) tell(number);

@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 // Returns the origin as branch.json records it. A path inside the run folder is relative, so it
 // stays valid if the whole folder is moved.
 std::string origin_text(const std::string& checkpoint, const std::string& folder) {
-  const fs::path path = fs::weakly_canonical(checkpoint);
-  const fs::path inside = path.lexically_relative(fs::weakly_canonical(folder));
+  const fs::path path = resolved(checkpoint);
+  const fs::path inside = path.lexically_relative(resolved(folder));
   const bool lies_inside = !inside.empty() && *inside.begin() != "..";
   return lies_inside ? inside.string() : path.string();
 }

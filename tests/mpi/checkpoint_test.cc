@@ -271,6 +271,35 @@ TEST_F(CheckpointTest, RemovedWhileItIsWrittenIsTheFoldersFault) {
   EXPECT_EQ(files(), std::vector<std::string>{"step-00000001.h5"});
 }
 
+// A file system that blinks: the holder of the folder sees it again, and the checkpoint is written.
+TEST_F(CheckpointTest, WrittenOnceMoreWhenWhatWasGoneIsBack) {
+  write(1, Split::kRows);
+  const std::string away = folder_ + ".away";
+  int looks = 0;
+  CheckpointOptions options;
+  options.check_still_ours = [&] {
+    if (++looks == 2) fs::rename(folder_, away);  // before the rename
+    if (looks == 3) fs::rename(away, folder_);    // when it is looked for
+  };
+  write(2, Split::kRows, options);
+  EXPECT_EQ(files(), (std::vector<std::string>{"step-00000001.h5", "step-00000002.h5"}));
+  if (world_.rank() == 0) {
+    EXPECT_EQ(looks, 5);
+    syncs_until_removed = 2;
+  }
+  options.check_still_ours = [] {};
+  write(3, Split::kRows, options);
+  EXPECT_TRUE(fs::exists(checkpoint_path(folder_, 3)));
+  // What stays away ends the run.
+  looks = 0;
+  options.check_still_ours = [&] {
+    if (++looks == 2) fs::rename(folder_, away);
+    if (looks == 3) throw RunFolderError("it stays away");
+  };
+  EXPECT_EQ(message_of<RunFolderError>([&] { write(4, Split::kRows, options); }), "it stays away");
+  if (world_.rank() == 0) fs::rename(away, folder_);
+}
+
 // Ranks that outlived their step write the same step's checkpoint while a later holder of the
 // folder does: neither touches the other's unfinished file.
 TEST_F(CheckpointTest, AnEarlierHolderLeavesALaterOnesFileAlone) {

@@ -99,8 +99,8 @@ class Ranks(ProgramTest):
         self.assertEqual(done.returncode, 76, done.stderr)
         self.assertIn("rank 1 of 2", done.stderr)
         # bad input: a TRIREME_MPI_INIT_LIMIT that is no number | TRIREME_MPI_INIT_LIMIT=soon: must be a number of
-        # seconds above 0 | 2
-        self.refuse_with({"TRIREME_MPI_INIT_LIMIT": "soon"}, "must be a number of seconds above 0", *bench)
+        # seconds from 0.001 to 86400 | 2
+        self.refuse_with({"TRIREME_MPI_INIT_LIMIT": "soon"}, "must be a number of seconds from 0.001 to 86400", *bench)
 
     def refuse_with(self, environment, message, *arguments):
         self.expect_refusal(2, message, *arguments, before=[self.mpiexec, "-n", 2], environment=environment)

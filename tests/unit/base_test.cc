@@ -15,6 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/installed_file.h"
 #include "trireme/base/json.h"
+#include "trireme/base/kernel_files.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/running_clock.h"
@@ -241,11 +242,18 @@ TEST(SmallFile, RefusesWhatIsNone) {
   EXPECT_EQ(message(std::string(300, 'a')).find("--config a"), 0u);
 }
 
-TEST(SmallFile, TellsTheFirstLineOfWhatCanBeRead) {
-  const std::string path = testing::TempDir() + "lines";
+TEST(KernelFiles, WhatCannotBeReadTellsNothing) {
+  const std::string folder = testing::TempDir() + "kernel", path = folder + "/lines";
+  std::filesystem::create_directories(folder);
   std::ofstream(path) << "first line\nsecond\n";
+  EXPECT_EQ(kernel_text(path), "first line\nsecond\n");
   EXPECT_EQ(first_line_of(path), "first line");
-  EXPECT_EQ(first_line_of(path + "/none"), "");
+  EXPECT_EQ(kernel_names(folder), std::vector<std::string>{"lines"});
+  for (const std::string& none : {path + "/none", folder, folder + "/none"}) {
+    EXPECT_EQ(kernel_text(none), "");
+    EXPECT_EQ(first_line_of(none), "");
+  }
+  EXPECT_EQ(kernel_names(path), std::vector<std::string>());
 }
 
 TEST(SmallFile, ReadsAPipeToItsEnd) {

@@ -17,6 +17,7 @@ enum class ExitStatus : int {
   kDevice = 71,
   kRequeue = 75,
   kHangOrLostRank = 76,
+  kInterruptedTwice = 130,  // as a shell counts a process that SIGINT ended
 };
 
 // These are the words of src/cli/README.md.
@@ -32,6 +33,7 @@ inline constexpr std::array kExitStatusMeanings = {
     std::pair{ExitStatus::kDevice, "device fault, or out of memory"},
     std::pair{ExitStatus::kRequeue, "stopped on purpose, with a checkpoint: requeue me"},
     std::pair{ExitStatus::kHangOrLostRank, "a rank hangs or is lost"},
+    std::pair{ExitStatus::kInterruptedTwice, "ended at once, by a second SIGINT"},
 };
 
 }  // namespace trireme

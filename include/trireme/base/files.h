@@ -57,6 +57,11 @@ struct FileFacts {
 FileFacts look_at(const std::string& path, ExitStatus status);
 FileFacts look_ahead(const std::string& path, ExitStatus status);
 
+// The folder that holds what a path names: "." for a bare name, "a" for "a/run/". The second one
+// follows links as far as they can be followed and is absolute.
+std::string folder_above(const std::string& path);
+std::string resolved(const std::string& path);
+
 // Whether the names stand for the same file or folder; false where one is absent.
 bool same_file(const std::string& a, const std::string& b, ExitStatus status);
 

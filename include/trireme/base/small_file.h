@@ -1,8 +1,7 @@
-// Small files: settings, templates and tokenizers that a user names, and what the kernel tells.
+// Small files that a user names: settings, templates and tokenizers.
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <string>
 
 namespace trireme {
@@ -12,9 +11,5 @@ namespace trireme {
 // writing within 5 s is refused. Throws ConfigError: "WHAT PATH: cannot be read: why".
 std::string read_small_file(const std::string& what, const std::string& path,
                             std::size_t most_mib = 16);
-
-// Returns the first line of a file such as the kernel's in /proc and /sys; "" where it cannot be
-// read.
-std::string first_line_of(const std::filesystem::path& path);
 
 }  // namespace trireme
