@@ -65,6 +65,10 @@ ExitStatus export_on_ranks(Runtime& runtime, const ExportArguments& given) {
   runtime.set_timeout(HangLimit(given.timeout).seconds_with_checkpoint(bytes));
   const ExportResult result = export_weights(runtime, given.request);
   if (runtime.rank() != 0) return ExitStatus::kDone;
+  if (!result.not_finite.empty()) {
+    report_line(
+        fmt::format("{}: {}; the files have them, too", result.checkpoint, result.not_finite));
+  }
   NamedLines lines(kExportNameWidth);
   lines.add("checkpoint", result.checkpoint);
   lines.add("weights",

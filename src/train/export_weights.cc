@@ -17,6 +17,7 @@
 #include "trireme/train/foreign_weights.h"
 #include "trireme/train/inference.h"
 
+#include "train/finite_values.h"
 #include "train/foreign_pieces.h"
 
 namespace trireme {
@@ -164,6 +165,7 @@ class Export {
                      {kOnnxName, kOnnxDataName});
   }
 
+  // Collective over the world.
   ExportResult result_of(std::string format, std::vector<std::string> files) const {
     std::int64_t elements = 0;
     for (const models::ForeignTensor& tensor : foreign_.tensors) {
@@ -173,7 +175,8 @@ class Export {
             .format = std::move(format),
             .tensors = foreign_.tensors.size(),
             .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
-            .files = std::move(files)};
+            .files = std::move(files),
+            .not_finite = finite_.fault(world_)};
   }
 
   // Collective over the world.
@@ -223,6 +226,7 @@ class Export {
     for_each_run(piece, kWrittenAtOnce, [&](const ForeignRun& run) {
       values.resize(static_cast<std::size_t>(run.count));
       give_run(piece, run, values);
+      finite_.look_at(foreign_.tensors[piece.tensor].name, values);
       convert(values, converted, piece.slice.name);
       constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
       write(piece.tensor, run.foreign * kSize, converted.data(), run.count * kSize);
@@ -234,6 +238,7 @@ class Export {
   const Checkpoint checkpoint_;
   models::Model model_;
   models::ForeignModel foreign_ = {};  // or the weights of the graph
+  FiniteValues finite_;
 };
 
 }  // namespace

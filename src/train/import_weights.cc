@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
 
+#include "train/finite_values.h"
 #include "train/foreign_pieces.h"
 
 namespace trireme {
@@ -260,8 +260,7 @@ class Import {
   }
 
   void read() {
-    std::string first;            // tensor of this rank whose weights are not all finite
-    std::int64_t not_finite = 0;  // weights of this rank
+    FiniteValues finite;
     std::vector<float> values;
     run_together(world_, [&] {
       for (ForeignPiece& piece : pieces_) {
@@ -269,23 +268,14 @@ class Import {
         const SafetensorsEntry& entry = *entries_[piece.tensor];
         for_each_run(piece, kReadAtOnce, [&](const ForeignRun& run) {
           read_floats(entry, run.foreign, run.count, values);
-          const auto finite =
-              std::ranges::count_if(values, [](float v) { return std::isfinite(v); });
-          if (finite < std::ssize(values) && first.empty()) first = entry.name;
-          not_finite += std::ssize(values) - finite;
+          finite.look_at(entry.name, values);
           take_run(piece, run, values);
         });
       }
     });
-    not_finite = world_.all_reduce_host(not_finite, ReduceOp::kSum);
-    if (not_finite == 0 || allow_nonfinite_) return;
-    run_together(world_, [&] {
-      if (first.empty()) return;
-      throw DataError(
-          fmt::format("{}: {} weights are NaN or infinite, the first in {}; "
-                      "--allow-nonfinite true takes them",
-                      from_, not_finite, shown(first)));
-    });
+    const std::string fault = finite.fault(world_);
+    if (fault.empty() || allow_nonfinite_) return;
+    throw DataError(fmt::format("{}: {}; --allow-nonfinite true takes them", from_, fault));
   }
 
   void check_empty(const RunFolder& folder) {

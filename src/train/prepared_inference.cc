@@ -10,6 +10,7 @@
 #include "trireme/train/run_grid.h"
 #include "trireme/train/step_traffic.h"
 
+#include "train/finite_values.h"
 #include "train/grid_placement.h"
 
 namespace trireme {
@@ -33,6 +34,8 @@ PreparedInference::PreparedInference(Runtime& ranks, const InferenceRequest& wan
       grid(runtime, shape, place(wanted, use)),
       model(device.context, grid, checkpoint, plan) {
   runtime.set_timeout(wanted.timeout);
+  const std::string fault = fault_of_weights(device.context, model.stage());
+  if (!fault.empty() && runtime.rank() == 0) report_line(checkpoint.path() + ": " + fault);
 }
 
 // Collective over the world.

@@ -16,6 +16,7 @@
 #include "trireme/train/inference.h"
 #include "trireme/train/step_setup.h"
 
+#include "train/finite_values.h"
 #include "train/run_changes.h"
 #include "train/same_bits.h"
 #include "train/starting_point.h"
@@ -149,6 +150,11 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
     run_.data.check_trained(trained_on);
   }
   read_checkpoint(run_.device.context, checkpoint, stage, slices);
+  if (const std::string fault = fault_of_weights(run_.device.context, stage); !fault.empty()) {
+    throw CheckpointError(fmt::format(
+        "{}: {}, so nothing can be learned from there: run.start_from needs another checkpoint",
+        checkpoint.path(), fault));
+  }
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
                          checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));

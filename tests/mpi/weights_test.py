@@ -543,6 +543,30 @@ class Weights(ProgramTest):
             # The run folder comes before the weights, which take longer.
             self.expect_refusal(5, "Not a directory", "import", "--from", folder, "--output", folder / "config.json/run")
             self.expect_done("import", "--from", folder, "--output", f"run-{name}", "--allow-nonfinite", "true")
+            self.what_becomes_of(f"run-{name}", name)
+
+    def what_becomes_of(self, run, name):
+        """What commands do with a run of which 2 weights are not finite."""
+        self.prepare()
+        ours = {"transformer.h.0.mlp.c_fc.weight": "parameters/blocks.0.mlp.up.weight",
+                "transformer.ln_f.bias": "parameters/norm.bias"}[name]
+        for ranks, grid in ((1, ()), (2, ("--grid.data", 2)), (2, ("--grid.tensor", 2))):
+            # bad input: `train`: run.start_from names weights that are not finite | ...: 2 weights are NaN or infinite,
+            # the first in parameters/...; run.start_from needs another checkpoint | 4
+            self.expect_refusal(4, f"2 weights are NaN or infinite, the first in {ours}, so nothing can be learned", "train",
+                                "--config", f"{run}/config.ini", "--run.folder", f"{run}-tuned{ranks}", "--run.start_from", run,
+                                "--data.train", "data/train.h5", "--batch.global", 4, "--batch.micro", 2, "--run.threads", 1,
+                                "--run.steps", 1, *grid, before=self.on(ranks))
+            self.assertEqual(list((self.folder / f"{run}-tuned{ranks}").rglob("*.h5")), [])
+        told = "2 weights are NaN or infinite, the first in "
+        for ranks in (1, 2):
+            done = self.run_program("eval", "--checkpoint", run, "--data", "data/train.h5", before=self.on(ranks))
+            self.assertIn(told + ours, done.stderr)
+            # bad input: `export`: weights that are not finite | ...: 2 weights are NaN or infinite, the first in ...; the
+            # files have them, too | 0
+            done = self.run_program("export", "--checkpoint", run, "--output", f"{run}-exported{ranks}", before=self.on(ranks))
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(f"{told}{name}; the files have them, too", done.stderr)
 
     def test_indexes(self):
         folder = self.model("gpt2", files.gpt2())

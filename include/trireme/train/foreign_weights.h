@@ -60,6 +60,7 @@ struct ExportResult {
   std::size_t tensors = 0;
   std::int64_t bytes = 0;          // of the tensors
   std::vector<std::string> files;  // names in the folder
+  std::string not_finite;          // how many weights are NaN or infinite, and where; empty: none
 };
 
 // Collective over the world. Writes the weights and states of a checkpoint, and config.json where
