@@ -20,11 +20,16 @@ int number(const char* name) {
 
 }  // namespace
 
-// The innermost launcher decides: an mpiexec inside a Slurm step sets PMI_SIZE. SLURM_NTASKS alone
-// proves nothing, because the batch script itself has it too.
+// The innermost launcher decides. srun speaks PMI, too: its tasks have the number and the size of
+// their step. An mpiexec inside a step sets PMI_SIZE as well, and says which of its node's ranks
+// each one is. SLURM_NTASKS alone proves nothing, because the batch script itself has it too.
 LaunchedTasks launched_tasks() {
   if (const int count = number("PMI_SIZE"); count > 0) {
-    return {count, number("PMI_RANK"), "mpiexec"};
+    const int index = number("PMI_RANK");
+    const bool by_srun = std::getenv("SLURM_PROCID") != nullptr &&
+                         std::getenv("MPI_LOCALRANKID") == nullptr &&
+                         number("SLURM_STEP_NUM_TASKS") == count && number("SLURM_PROCID") == index;
+    return {count, index, by_srun ? "srun" : "mpiexec"};
   }
   if (const int count = number("OMPI_COMM_WORLD_SIZE"); count > 0) {
     return {count, number("OMPI_COMM_WORLD_RANK"), "Open MPI's mpiexec"};

@@ -60,8 +60,12 @@ std::optional<double> job_end_time() {
 }
 
 std::optional<double> job_end_time_by_squeue() {
-  const std::string job = environment("SLURM_JOB_ID");
+  std::string job = environment("SLURM_JOB_ID");
   if (!is_number(job)) return std::nullopt;
+  // The number of one task of an array is that of the whole array, too.
+  const std::string array = environment("SLURM_ARRAY_JOB_ID");
+  const std::string task = environment("SLURM_ARRAY_TASK_ID");
+  if (is_number(array) && is_number(task)) job = fmt::format("{}_{}", array, task);
   // KILL, because the signals that stop a run are blocked here, and processes that we start inherit
   // that.
   return parse_end_time(first_line_printed_by(

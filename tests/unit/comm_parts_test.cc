@@ -61,9 +61,9 @@ TEST(CoreSharing, PartsThatOverlapAreShared) {
 
 // Leaves of what launchers set only these variables.
 void set_environment(const std::map<std::string, std::string>& values) {
-  for (const char* name :
-       {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
-        "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURMD_NODENAME"}) {
+  for (const char* name : {"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_SIZE",
+                           "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
+                           "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURMD_NODENAME"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : values) setenv(name.c_str(), value.c_str(), 1);
@@ -109,6 +109,20 @@ TEST(Launcher, OneTaskIsFine) {
   EXPECT_NO_THROW(check_world_size(1));
   set_environment({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"PMI_SIZE", "1"}});
   EXPECT_NO_THROW(check_world_size(1));
+}
+
+TEST(Launcher, IsTheInnermostOne) {
+  // srun with its own PMI, an mpiexec in one of two tasks of a step, and one alone.
+  const std::map<std::string, std::string> task = {
+      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  set_environment(task);
+  EXPECT_EQ(launched_tasks().launcher, "srun");
+  auto inside = task;
+  inside["MPI_LOCALRANKID"] = "1";
+  set_environment(inside);
+  EXPECT_EQ(launched_tasks().launcher, "mpiexec");
+  set_environment({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});
+  EXPECT_EQ(launched_tasks().launcher, "mpiexec");
 }
 
 TEST(Launcher, SlurmNamesTheNode) {
