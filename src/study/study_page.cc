@@ -205,6 +205,7 @@ std::string page_of_study(const StudyPage& study) {
   std::string body =
       fmt::format("<h1>Scaling study</h1>\n<p class=\"state\">{} of {} points are measured</p>\n",
                   study.done, study.planned);
+  if (!study.series.empty()) body += verdicts_section(study);
   body += html_facts(study.facts);
   for (const std::string& line : differences_of(study.runs)) {
     body += fmt::format("<p class=\"remark\">{}.</p>\n", escape_html(line));
@@ -221,7 +222,6 @@ std::string page_of_study(const StudyPage& study) {
       "both.</p>\n",
       study.unit.rate(), 100 * kWideScatter);
   if (!study.runs.empty()) body += runs_of(study.runs, study.unit);
-  if (!study.series.empty()) body += verdicts_section(study);
   return html_page("Scaling study", goes_on, body);
 }
 

@@ -72,7 +72,7 @@ class Pages(unittest.TestCase):
     def test_plots_of_a_study(self):
         tree = self.tree("study")
         self.assertEqual([text_of(h) for h in tree.iter(HTML + "h2")],
-                         ["strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2", "Verdict"])
+                         ["Verdict", "strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2"])
         plots = self.plots("study")
         self.assertEqual(set(plots), {"Speedup", "Parallel efficiency", "Throughput gained",
                                       "Memory bandwidth gained", "Where the time goes"})
