@@ -13,15 +13,37 @@ say() { echo "trireme: $*" >&2; }
 again=no  # whether to start the job again, whatever its status
 watch=    # the process of keep_watch
 run=      # the run folder of run_to_end
+# sbatch passes on the variables of the job inside of which it is called. Slurm overwrites what every job has, but
+# not the numbers of an array or of a heterogeneous job where this one is none.
+forget_other_job() {
+  local known
+  [[ ${SLURM_JOB_ID_HET_GROUP_0-} == "$SLURM_JOB_ID" ]] || unset SLURM_HET_SIZE SLURM_PACK_SIZE
+  [[ -n ${SLURM_ARRAY_JOB_ID-} ]] || return 0
+  known=$(timeout 20 squeue -h -j "$SLURM_JOB_ID" -o %i 2> /dev/null)
+  [[ -z $known ]] || grep -qxF "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" <<< "$known" || unset "${!SLURM_ARRAY_@}"
+}
+forget_other_job
+# The folder of temporary files may have been that of another job.
+[[ -d ${TMPDIR:-/tmp} ]] || unset TMPDIR
 # The job's name for commands. The number alone may mean all tasks of a job array.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
 # All starts of the run in this job belong together: --run.resume never or PATH applies to the first
-# start, and the others continue from there.
-export TRIREME_JOB=${TRIREME_JOB:-$job}
+# start, and the others continue from there. A name that such a script has set belongs to its own job.
+if [[ -z ${TRIREME_JOB-} || $TRIREME_JOB == "${TRIREME_JOB_SET-}" ]]; then
+  export TRIREME_JOB=$job TRIREME_JOB_SET=$job
+fi
 # When Slurm received this job and when it started it, in seconds since 1970. The run's events record them,
 # which shows how long the run was queued. After a requeue the job counts as new. Empty if Slurm does not say.
 export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED=''
+
+# Says what runs where: the first line of each start in the log.
+begin_log() {
+  local program
+  program=$(timeout -k 2 20 @TRIREME@ version 2> /dev/null | sed -n '1p; s/^commit  */commit /p' | paste -sd,)
+  echo "job $job (${SLURM_JOB_NAME-})${SLURM_RESTART_COUNT:+, started again $SLURM_RESTART_COUNT times}, nodes" \
+    "$SLURM_JOB_NODELIST, ${program//,/, }"
+}
 
 # run_step SRUN_OPTION... -- COMMAND...: runs a step on all tasks of the job, or on those that the
 # options name. Returns the step's status, or 76 if the launcher killed it; then one line says where.
@@ -93,11 +115,16 @@ find_cause() {
 # Prints the lost nodes in a line "...: n3, n4 cannot be reached from n1 ...": n3 and n4.
 out_of_reach() { sed -n 's/.*[:;] \([^:;]*\) cannot be reached from .*/\1/p' <<< "$1" | sed 's/, */\n/g'; }
 
+# FORMAT: prints what squeue says of this job; of a heterogeneous one, of the part that this script belongs to.
+told_of_job() { timeout 10 squeue -h -j "$job" -o "$1|%A" 2> /dev/null | sed -n "s/|$SLURM_JOB_ID\$//p"; }
+# The same of scontrol, on one line.
+shown_of_job() { timeout 20 scontrol -o show job "$job" 2> /dev/null | grep -E "^JobId=$SLURM_JOB_ID( |\$)"; }
+
 # Prints the nodes that the job has now, since Slurm takes lost ones away. If Slurm does not answer,
 # prints the nodes that the job began with.
 job_nodes() {
   local nodes
-  nodes=$(squeue -h -j "$job" -o %N 2> /dev/null)
+  nodes=$(told_of_job %N)
   scontrol show hostnames "${nodes:-$SLURM_JOB_NODELIST}"
 }
 
@@ -115,6 +142,7 @@ run_to_end() {
   local folder=$1 status nodes=() answers='' early=0 failures row
   shift
   note_times
+  begin_log
   keep_watch "$folder" > /dev/null 2>&1 &
   watch=$!
   while :; do
@@ -136,8 +164,11 @@ run_to_end() {
 }
 
 note_times() {
-  local told
-  told=$(TZ=UTC timeout 20 scontrol -o show job "$job" 2> /dev/null)
+  local told restarts
+  told=$(TZ=UTC shown_of_job)
+  # Where the job has not been started again, Slurm leaves the count of the one that sbatch was called in.
+  restarts=$(field Restarts "$told")
+  [[ -z $restarts ]] || export SLURM_RESTART_COUNT=${restarts#0}
   TRIREME_JOB_SUBMITTED=$(seconds_of "$(field SubmitTime "$told")")
   TRIREME_JOB_STARTED=$(seconds_of "$(field StartTime "$told")")
 }
@@ -154,7 +185,7 @@ wait_for_controller() {
     told=yes
     sleep 5
   done
-  start=$(field Restarts "$(scontrol -o show job "$job" 2> /dev/null)")
+  start=$(field Restarts "$(shown_of_job)")
   if [[ -n $start && $start -ne ${SLURM_RESTART_COUNT:-0} ]]; then
     say "the job was started again without $SLURMD_NODENAME: this start of it ends"
     end_job 76
@@ -334,7 +365,7 @@ watch_from() {
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
-      $(declare -f say listed field write_failure job_times write_event requeued last_step read_run watch_host)
+      $(declare -f say listed field shown_of_job write_failure job_times write_event requeued last_step read_run watch_host)
       job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
@@ -352,7 +383,7 @@ watch_host() {
   shift 4
   trap '' INT USR1 USR2 XCPU
   while sleep 20; do
-    told=$(scontrol -o show job "$job" 2> /dev/null)
+    told=$(shown_of_job)
     [[ $(field JobState "$told") == RUNNING ]] || continue
     [[ $(field Restarts "$told") == "$start" ]] || exit
     lost=$(printf '%s\n' "$@" | grep -vxF "$(scontrol show hostnames "$(field NodeList "$told")")")
@@ -438,7 +469,7 @@ tell_requeue() {
 state_of_job() {
   local told=''
   for _ in 1 2 3; do
-    told=$(timeout 10 squeue -h -j "$job" -o %T 2> /dev/null) && [[ -n $told ]] && break
+    told=$(told_of_job %T) && [[ -n $told ]] && break
     sleep 1
   done
   echo "$told"

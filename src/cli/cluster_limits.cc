@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "trireme/base/log.h"
+
 #include "cli/subprocess.h"
 
 namespace trireme::cli {
@@ -41,10 +45,19 @@ void keep_default(std::vector<NodeGroup>& groups) {
 }  // namespace
 
 ClusterLimits cluster_limits(const Site& site) {
-  ClusterLimits limits{.node_memory = site.memory, .gpu_memory = site.gpu_memory, .groups = {}};
+  ClusterLimits limits{.node_memory = site.memory,
+                       .gpu_memory = site.gpu_memory,
+                       .program_of_module = loads_program(site),
+                       .groups = {}};
   std::vector<std::string> command{"sinfo", "-h", "-e", "-o", "%P|%D|%c|%m"};
   if (!site.partition.empty()) command.push_back("--partition=" + site.partition);
-  const auto done = run_program(command, "");
+  constexpr int kPatience = 10;  // seconds; without its controller sinfo may stand for ever
+  const auto done = run_program(command, "", {.seconds = kPatience});
+  if (done && done->late) {
+    report_line(fmt::format(
+        "sinfo said nothing for {} s: what the partition and its nodes have is not checked",
+        kPatience));
+  }
   if (!done || done->status != 0) return limits;
   limits.groups = read_groups(done->output);
   if (site.partition.empty()) keep_default(limits.groups);

@@ -14,6 +14,7 @@
 #include "cli/cluster_limits.h"
 #include "cli/commands.h"
 #include "cli/outputs.h"
+#include "cli/sbatch.h"
 #include "cli/site_file.h"
 #include "cli/subprocess.h"
 
@@ -65,21 +66,54 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
                                 list, nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
 }
 
-std::string one_line(std::string text) {
-  while (text.ends_with('\n')) text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
+std::string replaced(std::string text, std::string_view pattern, const std::string& value) {
+  for (std::size_t at = 0; (at = text.find(pattern, at)) != std::string::npos; at += value.size())
+    text.replace(at, pattern.size(), value);
   return text;
 }
 
-void submit(const std::string& script) {
-  const auto done = run_program({"sbatch"}, script);
-  if (!done)
-    throw ConfigError("there is no sbatch in the PATH: leave --submit out to see the script");
-  if (done->status != 0) {
-    throw ConfigError(fmt::format("sbatch refused the job: {}", one_line(done->errors)));
+// Slurm makes no folders: a job without one for its log would end without a word.
+void make_log_folder(const std::string& log, const std::string& job_name) {
+  const std::string path = replaced(log, "%x", job_name);
+  const std::string folder = fs::path(path).parent_path().string();
+  if (folder.find('%') != std::string::npos) {
+    throw ConfigError(
+        fmt::format("--log {}: Slurm makes no folders, so the name of one may hold %x, the job's "
+                    "name, but nothing that only Slurm knows",
+                    shown(log)));
   }
-  if (!done->errors.empty()) report_line(one_line(done->errors));
-  print_line(one_line(done->output));
+  make_folders(folder, ExitStatus::kRunFolder);
+}
+
+// The command for a script in a file: its lines as arguments too, if some variable would win
+// against them.
+std::string command_for(const std::string& script, const std::string& file) {
+  bool by_variables = false;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    by_variables |= std::string_view(*variable).starts_with("SBATCH_");
+  }
+  std::vector<std::string> words{"sbatch"};
+  if (by_variables) words = sbatch_command(script);
+  words.push_back(file.starts_with('-') ? "./" + file : file);
+  for (std::string& word : words) word = shell_word(word);
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+// Returns the file of the log of a job, as far as that is known now.
+std::string log_of(const std::string& log, const std::string& name, const std::string& job) {
+  const std::string named = replaced(replaced(log, "%x", name), "%j", job);
+  return replaced(replaced(named, "%A", job), "%a", "N");
+}
+
+void submit(const std::string& script, const JobArguments& given, const std::string& log) {
+  const Finished done = submit_script(script, {}, "--submit");
+  if (!done.errors.empty()) report_line(one_line(done.errors));
+  const std::string said = one_line(done.output);
+  print_line(said);
+  const std::string job = said.substr(said.find_last_of(' ') + 1);
+  if (job.empty() || job.find_first_not_of("0123456789") != std::string::npos) return;
+  print_line(fmt::format("log: {}; run: {}; squeue -j {} shows where it stands",
+                         log_of(log, given.request.name, job), given.config.run.folder, job));
 }
 
 ExitStatus write_job(const JobArguments& given) {
@@ -102,9 +136,13 @@ ExitStatus write_job(const JobArguments& given) {
   std::string script = job_script(
       job_template, given.config, given.request, site, plan,
       {program.string(), read_small_file("the template's part", (folder / "step.sh").string())});
+  const std::string log = log_pattern(job_template, given.request);
+  if (given.submit || output.is_there()) make_log_folder(log, given.request.name);
   output.write_whole(script);
   if (given.submit) {
-    submit(script);
+    submit(script, given, log);
+  } else if (output.is_there() && look_at(given.output, ExitStatus::kUsage).is_file()) {
+    print_line(command_for(script, given.output));
   } else if (!output.is_there()) {
     print_bytes(script);
   }

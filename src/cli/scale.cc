@@ -107,8 +107,8 @@ void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poi
     JobRequest request;
     request.nodes = point.nodes;
     request.tasks_per_node = plan.ranks_per_node;
-    plan_job({"scale", "@NODES@"}, scaling::config_of(plan, point, "run"), request,
-             {launch.site.memory, launch.site.gpu_memory, {}}, facts_to_check);
+    plan_job({"scale", "@NODES@"}, scaling::config_of(plan, point, "run"), request, launch.limits(),
+             facts_to_check);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "trireme/base/log.h"
 #include "trireme/io/whole_file.h"
 
+#include "cli/sbatch.h"
 #include "cli/scale_launch.h"
 #include "cli/subprocess.h"
 
@@ -35,12 +36,6 @@ exec srun -K1 --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ @SRUN_OPTIONS@ @TRIREM
 
 constexpr std::int64_t kTriadMib = 256;  // what measuring memory takes per rank, with a margin
 
-std::string one_line(std::string text) {
-  while (text.ends_with('\n')) text.pop_back();
-  for (char& c : text) c = c == '\n' ? ';' : c;
-  return text;
-}
-
 std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& study,
                       const scaling::StudyPlan& plan, const scaling::Point& point) {
   const std::string folder = study.folder_of(point);
@@ -55,20 +50,14 @@ std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& stu
   request.log = folder + "/log";
   check_job_keys(request);
   const JobTemplate job_template{"scale", kTemplate};
-  JobPlan job = plan_job(job_template, config, request,
-                         {launch.site.memory, launch.site.gpu_memory, {}}, facts_to_check);
+  JobPlan job = plan_job(job_template, config, request, launch.limits(), facts_to_check);
   job.memory_mib += kTriadMib * plan.ranks_per_node;
   if (launch.site.memory) job.memory_mib = std::min(job.memory_mib, *launch.site.memory);
   return job_script(job_template, config, request, launch.site, job, {launch.program, ""});
 }
 
 std::string submit(const std::string& script, const std::string& folder) {
-  const auto done = run_program({"sbatch", "--parsable"}, script);
-  if (!done) throw ConfigError("--launcher sbatch: there is no sbatch in the PATH");
-  if (done->status != 0) {
-    throw ConfigError(fmt::format("sbatch refused the job: {}", one_line(done->errors)));
-  }
-  std::string job = one_line(done->output);
+  std::string job = one_line(submit_script(script, {"--parsable"}, "--launcher sbatch").output);
   job = job.substr(0, job.find(';'));  // in a federation the cluster's name follows
   write_whole_file(folder + "/job", job + "\n");
   return job;
@@ -76,7 +65,7 @@ std::string submit(const std::string& script, const std::string& folder) {
 
 // Whether a job is queued or running. If the controller does not answer, the job counts as queued.
 bool in_queue(const std::string& job) {
-  const auto done = run_program({"squeue", "-h", "-j", job, "-o", "%T"}, "");
+  const auto done = run_program({"squeue", "-h", "-j", job, "-o", "%T"}, "", {.seconds = 60});
   if (!done) {
     throw ConfigError(fmt::format(
         "--launcher sbatch: there is no squeue in the PATH, which tells whether job {} is queued",

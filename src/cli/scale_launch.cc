@@ -163,6 +163,7 @@ std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling
   } else {
     command = {"srun",
                "-K1",
+               "--export=ALL",
                "--mpi=" + launch.site.mpi,
                fmt::format("--nodes={}", point.nodes),
                fmt::format("--ntasks={}", point.ranks),

@@ -17,6 +17,10 @@ struct ScaleLaunch {
   std::string time;  // time limit of one job
   int cpus_per_rank = 1;
   bool cpus_given = false;
+
+  ClusterLimits limits() const {  // as far as the site tells them
+    return {site.memory, site.gpu_memory, loads_program(site), {}};
+  }
 };
 
 // Catches the signals that end a run (stop_signals), which it blocks from its construction on, for

@@ -1,6 +1,8 @@
 #include "cli/subprocess.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
 namespace trireme::cli {
@@ -40,10 +43,43 @@ std::string contents(std::FILE* file) {
   return text;
 }
 
+std::vector<char*> environment_of(const ProgramTerms& terms) {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!terms.passes_on || terms.passes_on(*variable)) variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
+// Waits for a process, which leads a group of its own if its time is limited. Returns whether it
+// had to be killed.
+bool wait_for(pid_t pid, const std::optional<double>& seconds, int& state) {
+  const Stopwatch watch;
+  bool late = false;
+  while (true) {
+    const pid_t ended = waitpid(pid, &state, seconds && !late ? WNOHANG : 0);
+    if (ended == pid || (ended < 0 && errno != EINTR)) return late;
+    if (ended < 0 || !seconds || late) continue;
+    late = watch.seconds() > *seconds;
+    if (late) {
+      ::kill(-pid, SIGKILL);
+    } else {
+      ::usleep(5000);
+    }
+  }
+}
+
 }  // namespace
 
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ';');
+  return text;
+}
+
 std::optional<Finished> run_program(const std::vector<std::string>& command,
-                                    const std::string& input) {
+                                    const std::string& input, const ProgramTerms& terms) {
   const std::string& program = command.front();
   const File in = scratch_file(program), out = scratch_file(program), err = scratch_file(program);
   const bool written = std::fwrite(input.data(), 1, input.size(), in.get()) == input.size() &&
@@ -61,23 +97,25 @@ std::optional<Finished> run_program(const std::vector<std::string>& command,
   posix_spawn_file_actions_adddup2(&actions, fileno(err.get()), STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const int group = terms.seconds ? POSIX_SPAWN_SETPGROUP : 0;
+  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGDEF | group));
+  posix_spawnattr_setpgroup(&attributes, 0);
   sigset_t usual;
   sigemptyset(&usual);
   sigaddset(&usual, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &usual);
   pid_t pid = 0;
+  const std::vector<char*> variables = environment_of(terms);
   const int failure =
-      posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+      posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), variables.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failure == ENOENT) return {};
   if (failure != 0) throw_unstarted(program, failure);
   int state = 0;
-  while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
-  }
+  const bool late = wait_for(pid, terms.seconds, state);
   return Finished{WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state),
-                  contents(out.get()), contents(err.get())};
+                  contents(out.get()), contents(err.get()), late};
 }
 
 }  // namespace trireme::cli

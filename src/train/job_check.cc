@@ -9,6 +9,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/tasks/task.h"
+#include "trireme/tensor/cuda.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
@@ -64,17 +65,17 @@ std::vector<std::vector<std::string>> sweep_points(const std::string& sweep) {
 std::vector<int> node_counts(const JobRequest& request) {
   std::vector<int> counts;
   if (request.counts.empty()) {
-    for (int n = 1; n < request.nodes; n *= 2) counts.push_back(n);
-    counts.push_back(request.nodes);
+    for (int n = 1; n < request.nodes.most; n *= 2) counts.push_back(n);
+    counts.push_back(request.nodes.most);
     return counts;
   }
   for (const std::string& part : split(request.counts, ',')) {
     int count = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
     if (error != std::errc() || end != part.data() + part.size() || count < 1 ||
-        count > request.nodes) {
+        count > request.nodes.most) {
       throw ConfigError(fmt::format("job.counts {}: '{}' is not a number of nodes from 1 to {}",
-                                    shown(request.counts), shown(part), request.nodes));
+                                    shown(request.counts), shown(part), request.nodes.most));
     }
     counts.push_back(count);
   }
@@ -112,7 +113,8 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
     return points;
   }
   for (std::vector<std::string>& flags : sweep_points(request.sweep)) {
-    JobPoint point{.config = config, .flags = {}, .nodes = request.nodes, .grid = {}, .memory = {}};
+    JobPoint point{
+        .config = config, .flags = {}, .nodes = request.nodes.most, .grid = {}, .memory = {}};
     if (sweeps) {
       point.config = parse_config(flags, config).config;
       check_family_stays(config, point.config);
@@ -146,6 +148,77 @@ struct MemoryOfRanks {
   std::optional<std::int64_t> gpu, node;
 };
 
+// What a rank needs of its node's memory, in bytes. Beside a GPU's that is the program with CUDA
+// and its libraries, micro-batches, and one slice of a parameter at a time, where files are read
+// and written.
+double host_bytes(const PeakMemory& memory, bool on_gpus) {
+  if (!on_gpus) return memory.total + kProcessBytes;
+  constexpr double kGiB = 1073741824.0;
+  const double parameters = memory.by_use[static_cast<std::size_t>(MemoryUse::kParameters)];
+  return 2.0 * kGiB + std::min(parameters, 4.0 * kGiB);
+}
+
+void check_nodes(const JobTemplate& job_template, const JobRequest& request) {
+  const NodeRange& nodes = request.nodes;
+  if (!job_template.uses("NODES") && nodes.most != 1) {
+    throw ConfigError(
+        fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
+                    job_template.name, write_value(nodes)));
+  }
+  if (job_template.uses("NODE_COUNTS") && nodes.least != nodes.most) {
+    throw ConfigError(fmt::format(
+        "--nodes {}: template {} measures fixed numbers of nodes: --nodes {}, and --counts says "
+        "which of them",
+        write_value(nodes), job_template.name, nodes.most));
+  }
+}
+
+// A job for GPUs runs on them, unless it is told to compute on CPUs.
+void check_program(const JobTemplate& job_template, const Config& config) {
+  DeviceRequest request = device_request(config);
+  if (job_template.uses("GRES") && request.device == "auto") {
+    if (cuda::build_info().toolkit.empty()) {
+      throw ConfigError(fmt::format(
+          "template {} asks for GPUs, but this program was built without CUDA: write the job with "
+          "one that has it, name its module in the site file (environment.modules = trireme/...), "
+          "or compute on CPUs by --run.device cpu",
+          job_template.name));
+    }
+    request.device = "cuda";
+  }
+  check_backends(request);
+}
+
+// Sets the point's nodes to the most of those that the job may get, or to the fewest, whose ranks
+// the grid can use; a start that gets others leaves some out. If there are none, leaves them.
+void choose_nodes(JobPoint& point, const JobRequest& request, bool most) {
+  const auto [least, end] = request.nodes;
+  for (int i = 0; i <= end - least; ++i) {
+    const int nodes = most ? end - i : least + i;
+    try {
+      resolve_run_grid(point.config, nodes * request.tasks_per_node);
+    } catch (const ConfigError&) {
+      continue;
+    }
+    point.nodes = nodes;
+    return;
+  }
+}
+
+// With the fewest nodes of a range, each rank may hold more; its grid must be one that the flags of
+// the job leave open.
+void check_fewest(const JobPoint& fewest, const JobPoint& most, const JobRequest& request) {
+  if (fewest.grid.extent(kModelAxes) == most.grid.extent(kModelAxes) &&
+      fewest.grid.extent(Axis::kTensor) == most.grid.extent(Axis::kTensor)) {
+    return;
+  }
+  throw ConfigError(fmt::format(
+      "--nodes {}: {} would be a grid of {}, and {} one of {}: only the data dimension can follow "
+      "the nodes, so leave grid.data out",
+      write_value(request.nodes), counted(fewest.nodes, "node"), fewest.grid.to_string(),
+      counted(most.nodes, "node"), most.grid.to_string()));
+}
+
 void check_memory(const JobPoint& point, const models::Model& model, const JobRequest& request,
                   const plan::DryDevice& device, const MemoryOfRanks& memory) {
   const RunOfRanks run{.config = point.config,
@@ -164,7 +237,6 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
                  const FactsOfData& facts, const MemoryOfRanks& memory) {
   const Config& config = point.config;
   check_config(config);
-  check_backends(device_request(config));
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
   if (ranks > kMostGridRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
   const models::Model model = models::resolve(config.model, facts(config));
@@ -191,11 +263,7 @@ models::DataFacts facts_to_check(const Config& config) {
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
                  const ClusterLimits& limits, const FactsOfData& facts) {
-  if (!job_template.uses("NODES") && request.nodes != 1) {
-    throw ConfigError(
-        fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
-                    job_template.name, request.nodes));
-  }
+  check_nodes(job_template, request);
   check_partition(request, limits.groups);
   std::optional<std::int64_t> node_mib = limits.node_memory;
   const std::optional<std::int64_t> asked =
@@ -208,12 +276,21 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   JobPlan plan{.points = points_of(job_template, config, request), .memory_mib = 0};
   double most = 0.0;
   for (JobPoint& point : plan.points) {
+    if (!limits.program_of_module) check_program(job_template, point.config);
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
-    check_point(point, job_template, request, facts,
-                {.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib});
-    most = std::max(most, point.memory.total);
+    const MemoryOfRanks memory{.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib};
+    const bool is_range = request.nodes.least < request.nodes.most;
+    if (is_range) choose_nodes(point, request, true);
+    check_point(point, job_template, request, facts, memory);
+    most = std::max(most, host_bytes(point.memory, on_gpus));
+    if (!is_range) continue;
+    JobPoint fewest = point;
+    choose_nodes(fewest, request, false);
+    check_point(fewest, job_template, request, facts, memory);
+    check_fewest(fewest, point, request);
+    most = std::max(most, host_bytes(fewest.memory, on_gpus));
   }
-  plan.memory_mib = mib_of(2.0 * (most + kProcessBytes) * request.tasks_per_node);
+  plan.memory_mib = mib_of(2.0 * most * request.tasks_per_node);
   if (node_mib) plan.memory_mib = std::min(plan.memory_mib, *node_mib);
   if (asked) plan.memory_mib = *asked;
   return plan;

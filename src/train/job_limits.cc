@@ -111,7 +111,7 @@ void check_partition(const JobRequest& request, const std::vector<NodeGroup>& gr
         return std::pair(a.second.fitting, a.second.most_cpus) <
                std::pair(b.second.fitting, b.second.most_cpus);
       });
-  if (best.fitting >= request.nodes) return;
+  if (best.fitting >= request.nodes.least) return;
   if (best.fitting == 0) {
     throw ConfigError(fmt::format(
         "{} of {} need {} on a node, but no node of partition {} has more than {}: fewer "
@@ -119,10 +119,11 @@ void check_partition(const JobRequest& request, const std::vector<NodeGroup>& gr
         counted(request.tasks_per_node, "task"), counted(request.cpus_per_task, "core"),
         counted(cpus, "CPU"), name, best.most_cpus));
   }
-  throw ConfigError(fmt::format(
-      "--nodes {}: partition {} has {}{}", request.nodes, name, counted(best.fitting, "node"),
-      best.fitting == best.nodes ? std::string()
-                                 : fmt::format(" of {} or more", counted(cpus, "CPU"))));
+  throw ConfigError(fmt::format("--nodes {}: partition {} has {}{}", write_value(request.nodes),
+                                name, counted(best.fitting, "node"),
+                                best.fitting == best.nodes
+                                    ? std::string()
+                                    : fmt::format(" of {} or more", counted(cpus, "CPU"))));
 }
 
 void check_time(const JobTemplate& job_template, const JobRequest& request, const Config& config) {

@@ -43,6 +43,7 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("slurm.gres_name", site.gres_name, "", "the GPUs' name", not_empty());
   options.add("slurm.memory", site.memory, "MiB", "memory of a node", between(1, kMostMib));
   options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", between(1, kMostMib));
+  options.add("slurm.asks_memory", site.asks_memory, "", "whether jobs ask for memory (--mem)");
   options.add("slurm.extra", site.extra, "", "more options of sbatch");
   options.add("slurm.srun", site.srun, "", "more options of srun");
   options.add("environment.modules", site.modules, "", "modules to load");
@@ -68,10 +69,32 @@ void check_job_keys(const JobRequest& request) {
   check_plain("job.partition", request.partition.value_or(""));
   check_plain("job.account", request.account.value_or(""));
   check_plain("job.srun", request.srun, " &|*()");
+  check_plain("job.sbatch", request.sbatch, " &|*()?!");
+  check_plain("job.dependency", request.dependency, "?");
+}
+
+std::string read_value(std::string_view text, NodeRange& value, const Limit& limit) {
+  const std::size_t dash = text.find('-', 1);
+  NodeRange range;
+  std::string problem = read_value(text.substr(0, dash), range.least, limit);
+  range.most = range.least;
+  if (problem.empty() && dash != std::string_view::npos) {
+    problem = read_value(text.substr(dash + 1), range.most, limit);
+  }
+  if (problem.empty() && range.least > range.most) problem = "the first number must not be larger";
+  if (problem.empty()) value = range;
+  return problem;
+}
+
+std::string write_value(const NodeRange& value) {
+  return value.least == value.most ? std::to_string(value.most)
+                                   : fmt::format("{}-{}", value.least, value.most);
 }
 
 void add_job_keys(Options& options, JobRequest& request) {
-  options.add("job.nodes", request.nodes, "nodes", "to ask for", between(1, limits::kRanks));
+  options.add("job.nodes", request.nodes, "nodes",
+              "to ask for; 2-4: from 2 to 4, and each start takes the grid that fits",
+              between(1, limits::kRanks));
   options.add("job.tasks_per_node", request.tasks_per_node, "ranks",
               "on each node; with GPUs one for each", between(1, 65536));
   options.add("job.cpus_per_task", request.cpus_per_task, "cores", "of each rank",
@@ -102,13 +125,16 @@ void add_job_keys(Options& options, JobRequest& request) {
               not_empty());
   options.add("job.srun", request.srun, "",
               "more options of srun, separated by spaces, after those of the site file");
+  options.add("job.sbatch", request.sbatch, "",
+              "more options of sbatch, separated by spaces, after those of the site file");
+  options.add("job.dependency", request.dependency, "", "as sbatch takes it: afterok:12");
   options.add("job.sweep", request.sweep, "",
               "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
   for (const char* name :
        {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name", "log", "grace",
-        "sweep", "counts", "min_nodes", "partition", "account", "srun"}) {
+        "sweep", "counts", "min_nodes", "partition", "account", "srun", "sbatch", "dependency"}) {
     std::string alias = name;
     std::replace(alias.begin(), alias.end(), '_', '-');
     options.alias(alias, fmt::format("job.{}", name));
@@ -129,6 +155,19 @@ std::int64_t read_mib(std::string_view text, const std::string& key) {
 }
 
 std::string shell_word(std::string_view text) {
+  // A line of a script stays one line.
+  const auto breaks_lines = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; };
+  if (std::any_of(text.begin(), text.end(), breaks_lines)) {
+    std::string word = "$'";
+    for (const char c : text) {
+      if (breaks_lines(c)) {
+        word += fmt::format("\\{:03o}", static_cast<unsigned>(c));
+      } else {
+        word += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+      }
+    }
+    return word + "'";
+  }
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain) &&
       text.find_first_of("[]") == std::string_view::npos) {
     return std::string(text);

@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 
+#include "train/job_environment.h"
+
 namespace trireme {
 namespace {
 
@@ -56,7 +58,19 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-std::string site_sbatch(const Site& site) {
+bool is_about_memory(const std::string& option) {
+  return option.starts_with("--mem=") || option.starts_with("--mem-per-");
+}
+
+// Returns the value of --mem; empty where the job asks for no memory, or in another way.
+std::string memory_to_ask_for(const Site& site, const JobRequest& request, const JobPlan& plan) {
+  const std::vector<std::string> given = words_of(site.extra + " " + request.sbatch);
+  const bool asks = request.memory ||
+                    (site.asks_memory && std::none_of(given.begin(), given.end(), is_about_memory));
+  return asks ? fmt::format("{}M", plan.memory_mib) : "";
+}
+
+std::string site_sbatch(const Site& site, const JobRequest& request) {
   std::string lines;
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) lines += fmt::format("#SBATCH --{}={}\n", option, value);
@@ -65,8 +79,11 @@ std::string site_sbatch(const Site& site) {
   add("account", site.account);
   add("qos", site.qos);
   add("constraint", site.constraint);
-  for (const std::string& option : words_of(site.extra))
+  add("dependency", request.dependency);
+  for (const std::string& option : words_of(site.extra + " " + request.sbatch)) {
+    if (request.memory && is_about_memory(option)) continue;  // --memory is given
     lines += fmt::format("#SBATCH {}\n", option);
+  }
   return lines;
 }
 
@@ -79,10 +96,14 @@ std::string srun_words(const Site& site, const JobRequest& request) {
   return words;
 }
 
-std::string site_setup(const Site& site) {
-  std::string lines;
+// `options` are those of the script's #SBATCH lines.
+std::string site_setup(const Site& site, const std::vector<std::string>& options) {
+  std::string lines = remove_foreign_options(options);
   for (const std::string& module : words_of(site.modules)) {
-    lines += fmt::format("module load {}\n", shell_word(module));
+    const std::string fault =
+        fmt::format("the module {} cannot be loaded (environment.modules): the job ends", module);
+    lines += fmt::format("module load {} ||\n  {{ echo {} >&2; exit {}; }}\n", shell_word(module),
+                         shell_word("trireme: " + fault), static_cast<int>(ExitStatus::kUsage));
   }
   for (const std::string& variable : words_of(site.variables)) {
     const std::size_t equals = variable.find('=');
@@ -155,7 +176,7 @@ int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan&
   const bool fixed =
       config.grid.data || std::any_of(plan.points.begin(), plan.points.end(),
                                       [](const JobPoint& point) { return point.config.grid.data; });
-  return fixed ? request.nodes : std::min(request.min_nodes, request.nodes);
+  return fixed ? request.nodes.least : std::min(request.min_nodes, request.nodes.least);
 }
 
 // Returns the flags that all points share. The data dimension stays open unless the user has given
@@ -189,10 +210,27 @@ std::string options_text(const Config& config, const JobRequest& request, const 
   return lines;
 }
 
+// Commands of the script would take "-x" for an option, and some "lr=1" for an assignment.
+std::string as_operand(const std::string& path) {
+  const bool is_plain = !path.starts_with('-') && path.find('=') == std::string::npos;
+  return is_plain || path.starts_with('/') ? path : "./" + path;
+}
+
 }  // namespace
+
+bool loads_program(const Site& site) {
+  const std::vector<std::string> modules = words_of(site.modules);
+  return std::any_of(modules.begin(), modules.end(), [](const std::string& module) {
+    return module.substr(0, module.find('/')) == "trireme";
+  });
+}
 
 bool JobTemplate::uses(std::string_view placeholder) const {
   return text.find(fmt::format("@{}@", placeholder)) != std::string::npos;
+}
+
+std::string log_pattern(const JobTemplate& job_template, const JobRequest& request) {
+  return request.log.value_or(job_template.uses("POINTS") ? "%x-%A_%a.out" : "%x-%j.out");
 }
 
 std::string fill_template(std::string_view text, const std::string& origin,
@@ -212,16 +250,20 @@ std::string fill_template(std::string_view text, const std::string& origin,
       }
       continue;
     }
+    std::string filled;
+    bool asks_for_nothing = false;
     for (std::size_t at = 0; at < line.size(); ++at) {
       const std::string_view name = line[at] == '@' ? placeholder_at(line, at) : "";
       if (name.empty()) {
-        result += line[at];
+        filled += line[at];
       } else {
-        result += value_of(name, where, values);
+        const std::string& value = value_of(name, where, values);
+        asks_for_nothing |= value.empty();
+        filled += value;
         at += name.size() + 1;
       }
     }
-    result += '\n';
+    if (!line.starts_with("#SBATCH ") || !asks_for_nothing) result += filled + "\n";
   }
   return result;
 }
@@ -236,11 +278,11 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
   }
   Placeholders values = {
       {"NAME", request.name},
-      {"LOG", request.log.value_or(sweeps ? "%x-%A_%a.out" : "%x-%j.out")},
-      {"NODES", std::to_string(request.nodes)},
+      {"LOG", log_pattern(job_template, request)},
+      {"NODES", write_value(request.nodes)},
       {"TASKS_PER_NODE", std::to_string(request.tasks_per_node)},
       {"CPUS_PER_TASK", std::to_string(request.cpus_per_task)},
-      {"MEMORY", fmt::format("{}M", plan.memory_mib)},
+      {"MEMORY", memory_to_ask_for(site, request, plan)},
       {"TIME", request.time},
       {"GRACE", std::to_string(request.grace)},
       {"RESTARTS", std::to_string(request.restarts)},
@@ -251,16 +293,19 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
       {"MPI", site.mpi},
       {"SRUN_OPTIONS", srun_words(site, request)},
       {"GRES", site.gres_name},
-      {"TRIREME", shell_word(sources.program)},
-      {"RUN_FOLDER", shell_word(config.run.folder)},
+      {"TRIREME", loads_program(site) ? "trireme" : shell_word(sources.program)},
+      {"RUN_FOLDER", shell_word(as_operand(config.run.folder))},
       {"LAST_POINT", std::to_string(plan.points.size() - 1)},
       {"NODE_COUNTS", counts},
       {"FACTS", facts(request, plan)},
-      {"SITE_SBATCH", site_sbatch(site)},
-      {"SITE_SETUP", site_setup(site)},
+      {"SITE_SBATCH", site_sbatch(site, request)},
+      {"SITE_SETUP", ""},
+      {"STEP_FUNCTIONS", ""},
       {"OPTIONS", options_text(config, request, job_template, plan)},
       {"POINTS", sweeps ? std::optional(points_text(plan)) : std::nullopt},
   };
+  const std::string head = fill_template(job_template.text, job_template.name, values);
+  values["SITE_SETUP"] = site_setup(site, sbatch_options(head));
   values["STEP_FUNCTIONS"] = fill_template(sources.step_functions, "step.sh", values);
   return fill_template(job_template.text, job_template.name, values);
 }

@@ -21,6 +21,14 @@ PROLOG = """#!/bin/sh
 [ -z "$CUDA_VISIBLE_DEVICES" ] || echo "$SLURMD_NODENAME $SLURM_LOCALID $CUDA_VISIBLE_DEVICES" > "{folder}/gpu-$SLURM_PROCID"
 """
 GPUS = 2 if os.geteuid() == 0 else 0  # stand-ins: device files, which only root makes
+# What a login profile asks of all jobs, against what the templates decide. Only where slurmd is root's can it make an
+# environment for jobs that do not get that of their sbatch.
+PROFILE = {"SBATCH_PARTITION": "none", "SBATCH_TIMELIMIT": "0:02", "SBATCH_MEM_PER_CPU": "1", "SBATCH_NO_REQUEUE": "1",
+           "SBATCH_OPEN_MODE": "truncate", **({"SBATCH_EXPORT": "NONE"} if os.geteuid() == 0 else {})}
+# An allocation whose memory, binding and GPUs are not those of a job that is submitted in one of its steps.
+AROUND = ("salloc", "--quiet", "-N1", "-n1", "--mem-per-cpu=100", "srun", "--quiet", "--mpi=none", "--distribution=cyclic",
+          "env", "SLURM_TRES_PER_TASK=gres:gpu:7", "SLURM_JOB_END_TIME=1", "SLURM_RESTART_COUNT=3",
+          "SLURM_ARRAY_JOB_ID=1", "SLURM_ARRAY_TASK_ID=7", "SLURM_HET_SIZE=2")
 
 
 class Templates(ProgramTest):
@@ -46,11 +54,12 @@ class Templates(ProgramTest):
         path.write_text(text, encoding="utf-8")
         return path
 
-    def submit(self, template, *arguments):
-        text = self.expect_done("job", template, "--config", "run.ini", "--site", "site.ini",
-                                "--submit", "--name", template, *arguments,
-                                environment=self.on_cluster)
-        return re.fullmatch(r"Submitted batch job (\d+)\n", text).group(1)
+    def submit(self, template, *arguments, before=(), how="--submit"):
+        text = self.expect_done("job", template, "--config", "run.ini", "--site", "site.ini", *how.split(),
+                                "--name", template, "--log", f"logs/{template}-%j.out", *arguments, before=before,
+                                environment={**self.on_cluster, **PROFILE})
+        job = re.match(r"Submitted batch job (\d+)\nlog: (\S+); run: run; ", text)
+        return job.group(1) if job else text
 
     def fields(self, job):
         """What Slurm says of each task of a job: the job itself, or those of an array."""
@@ -60,7 +69,7 @@ class Templates(ProgramTest):
 
     def logs(self):
         return "".join(f"--- {path.name}\n{path.read_text(encoding='utf-8')}"
-                       for path in sorted(self.folder.glob("*.out")))
+                       for path in sorted(self.folder.glob("logs/*.out")))
 
     def wait_until(self, condition, what):
         # A chain of jobs writes a checkpoint in each step, and disks differ.
@@ -87,16 +96,22 @@ class Templates(ProgramTest):
         return found
 
     def test_single_node(self):
-        self.wait(self.submit("single_node", "--tasks-per-node", "2"))
+        told = self.wait(self.submit("single_node", "--tasks-per-node", "2", before=AROUND))
+        self.assertEqual((told[0]["Partition"], told[0]["TimeLimit"], told[0]["Requeue"]), ("batch", "01:00:00", "1"))
+        self.assertRegex(self.logs(), r"\A--- \S+\njob \d+ \(single_node\), nodes n\d, trireme \S+ commit \w+")
         self.assertEqual(self.steps(), list(range(1, 7)))
         self.assertIn("grid       2 x 1 x 1", self.logs())
 
     def test_several_nodes(self):
-        told = self.wait(self.submit("several_nodes", "--nodes", "2", "--tasks-per-node", "2",
-                                     "--grid.tensor", "2"))
+        # By hand inside of an allocation, as the command says; of two or three nodes as many as are free.
+        command = self.submit("several_nodes", "--nodes", "2-3", "--tasks-per-node", "2", "--grid.tensor", "2",
+                              "--grid.pipeline", "2", "--sbatch=--exclude=n3", how="--output job.sh")
+        self.assertIn(" --time=01:00:00 ", command)
+        done = self.cluster.call(*AROUND, "sh", "-c", f"cd {self.folder} && {command}", environment=PROFILE)
+        told = self.wait(done.split()[-1])
         self.assertEqual((told[0]["NumNodes"], told[0]["NumTasks"]), ("2", "4"))
         self.assertEqual(self.steps(), list(range(1, 7)))
-        self.assertIn("grid       2 x 1 x 2", self.logs())
+        self.assertIn("grid       1 x 2 x 2", self.logs())
 
     @unittest.skipIf(GPUS == 0, "only root makes device files")
     def test_several_nodes_gpu(self):
@@ -153,6 +168,13 @@ class Templates(ProgramTest):
             self.assertEqual(self.steps(f"run/nodes-{nodes}"), list(range(1, 7)))
             self.assertIn(f"== {nodes} of the nodes", self.logs())
         self.assertIn("grid       3 x 1 x 1", self.logs())
+        # A table of what was measured ends the log.
+        table = [line.split() for line in self.logs().split("== measured\n")[1].splitlines()]
+        self.assertEqual(table[0], "nodes ranks s a step tokens/s speedup efficiency".split())
+        self.assertEqual([row[:2] for row in table[1:]], [["1", "1"], ["3", "3"]])
+        self.assertEqual(table[1][4:], ["1.00", "1.00"])
+        self.assertAlmostEqual(float(table[2][4]), 3 * float(table[2][5]), delta=0.02)
+        self.assertAlmostEqual(float(table[2][3]) / float(table[1][3]), float(table[2][4]), delta=0.01)
 
     # bad input: a job: a step that was killed before a rank could speak | the step was killed, status 137,
     # before a rank could speak: srun: error: n2: task 1: Killed | 76

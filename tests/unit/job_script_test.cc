@@ -3,6 +3,8 @@
 #include <regex>
 #include <sstream>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -86,7 +88,8 @@ class Job : public ::testing::Test {
   }
 
   JobPlan plan(const std::string& text = "@NODES@") const {
-    return plan_job({"chain", text}, config_, request_, {node_mib_, gpu_mib_, groups_},
+    return plan_job({"chain", text}, config_, request_,
+                    {node_mib_, gpu_mib_, loads_program(site_), groups_},
                     [](const Config&) { return models::DataFacts{.vocabulary = 67}; });
   }
   std::string refusal(const std::string& text = "@NODES@") const {
@@ -168,6 +171,20 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
 
 // The login node needs none itself.
 TEST_F(Job, GpusTakeAProgramWithCuda) {
+  const bool has_cuda = !cuda::build_info().toolkit.empty();
+  // bad input: `job`: a template for GPUs, by a program without CUDA | template several_nodes_gpu
+  // asks for GPUs, but this program was built without CUDA: ... | 2
+  EXPECT_EQ(refusal("@NODES@ @GRES@")
+                    .find("template chain asks for GPUs, but this program was "
+                          "built without CUDA: write the job with one that has") == 0,
+            !has_cuda);
+  config_.run.device = "cpu";
+  EXPECT_EQ(refusal("@NODES@ @GRES@"), "no error");
+  config_.run.device = "auto";
+  site_.modules = "gcc trireme/1.0-cuda";
+  EXPECT_EQ(refusal("@NODES@ @GRES@"), "no error");
+  EXPECT_NE(script("@NODES@ @GRES@ @TRIREME@ train").find(" trireme train"), std::string::npos);
+  site_.modules.clear();
   config_.run.device = "cuda";
   EXPECT_EQ(refusal(), cuda::build_info().toolkit.empty()
                            ? "run.device is cuda, but this program was built without CUDA: use cpu "
@@ -215,9 +232,120 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   EXPECT_EQ(refusal(), "no error");  // nothing is known of the nodes
 }
 
+// Beside a GPU, the host holds no model.
+TEST_F(Job, AsksForTheHostsPartOfTheMemory) {
+  site_.modules = "trireme";
+  node_mib_.reset();
+  config_.model.keys["preset"] = "gpt2-1.5b";
+  request_.nodes = 1;
+  const std::int64_t on_cpus = plan().memory_mib, beside_gpus = plan("@NODES@ @GRES@").memory_mib;
+  EXPECT_GT(on_cpus, 60 * 1024);
+  EXPECT_GT(beside_gpus, 2 * 2 * 2048);
+  EXPECT_LE(beside_gpus, 2 * 2 * 6 * 1024);
+}
+
+TEST_F(Job, AsksForMemoryAsTheSiteDoes) {
+  const char* text = "#SBATCH --mem=@MEMORY@\n# @SITE_SBATCH@\n@NODES@\n";
+  const auto asked = [&] {
+    return fmt::format("{}", fmt::join(sbatch_options(script(text)), " "));
+  };
+  EXPECT_TRUE(asked().starts_with("--mem=")) << asked();
+  site_.asks_memory = false;
+  EXPECT_EQ(asked(), "");
+  site_.asks_memory = true;
+  site_.extra = "--mem-per-cpu=2G --exclusive";
+  EXPECT_EQ(asked(), "--mem-per-cpu=2G --exclusive");
+  request_.memory = "3G";
+  EXPECT_EQ(asked(), "--mem=3072M --exclusive");
+  request_.memory.reset();
+  site_.extra.clear();
+  request_.sbatch = "--mem-per-gpu=8G";
+  EXPECT_EQ(asked(), "--mem-per-gpu=8G");
+}
+
+TEST_F(Job, TakesAsManyNodesAsThereAre) {
+  config_.batch.global = 16;
+  request_.nodes = {2, 4};
+  EXPECT_EQ(script("#SBATCH --nodes=@NODES@\n@FEWEST_NODES@ @MODEL_RANKS@\n"),
+            "#SBATCH --nodes=2-4\n1 1\n");
+  EXPECT_EQ(plan().points.at(0).grid, (GridShape{8, 1, 1}));
+  groups_ = {{"batch", 3, 8, 4000}};
+  EXPECT_EQ(refusal(), "no error");
+  groups_ = {{"batch", 1, 8, 4000}};
+  EXPECT_EQ(refusal(), "--nodes 2-4: partition batch has 1 node");
+  groups_.clear();
+  // bad input: `job`: a range of nodes where only one number will do | --nodes 2-4: template
+  // scaling measures fixed numbers of nodes: ... | 2
+  EXPECT_EQ(refusal("@NODES@ @NODE_COUNTS@"),
+            "--nodes 2-4: template chain measures fixed numbers of nodes: --nodes 4, and --counts "
+            "says which of them");
+  config_.grid.data = 4;
+  EXPECT_EQ(refusal(),
+            "--nodes 2-4: 2 nodes would be a grid of 4 x 1 x 1 (data x pipeline x tensor), and 4 "
+            "nodes one of 4 x 2 x 1 (data x pipeline x tensor): only the data dimension can follow "
+            "the nodes, so leave grid.data out");
+  config_.grid = {};
+  config_.grid.tensor = 2;
+  config_.grid.pipeline = 3;  // six ranks, of eight, or six, or four
+  EXPECT_EQ(plan().points.at(0).grid, (GridShape{1, 3, 2}));
+  config_.grid.pipeline = 5;
+  EXPECT_NE(refusal().find("4 nodes x 2 tasks: a grid with pipeline=5 and tensor=2 needs"),
+            std::string::npos);
+  NodeRange range;
+  EXPECT_EQ(read_value("3-12", range, between(1, 99)), "");
+  EXPECT_EQ(write_value(range), "3-12");
+  EXPECT_NE(read_value("4-2", range, between(1, 99)), "");
+  EXPECT_NE(read_value("0-2", range, between(1, 99)), "");
+  EXPECT_NE(read_value("2-", range, between(1, 99)), "");
+  EXPECT_NE(read_value("-2", range, between(1, 99)), "");
+}
+
+TEST(SbatchOptions, AreThoseThatSbatchReads) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(sbatch_options("#!/bin/bash\n#SBATCH --time=5 -N 2 # two\n# a comment\n\n"
+                           "#SBATCH --comment=\"a b\" --output='x y'\\ z\n  ulimit -c 0\n"
+                           "#SBATCH --mem=1\n"),
+            Words({"--time=5", "-N", "2", "--comment=a b", "--output=x y z"}));
+  EXPECT_EQ(sbatch_options("#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2"), Words({"-N1", ":", "-N2"}));
+  EXPECT_EQ(sbatch_options(""), Words());
+}
+
+TEST_F(Job, StepsTakeNoOptionsOfAnotherAllocation) {
+  const char* text = "#SBATCH --mem=@MEMORY@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n@NODES@\n";
+  const std::string setup = script(text);
+  for (const char* name : {"SLURM_EXPORT_ENV", "SLURM_MEM_PER_CPU", "SLURM_TRES_PER_TASK",
+                           "SLURM_JOB_END_TIME", "\"${!SLURM_CPU_BIND@}\""}) {
+    EXPECT_NE(setup.find(name), std::string::npos) << name << "\n" << setup;
+  }
+  // What the job has asked for is its own.
+  EXPECT_EQ(setup.find("SLURM_MEM_PER_NODE"), std::string::npos) << setup;
+  request_.sbatch = "--mem-per-cpu=1G --hint=nomultithread";
+  const std::string other = script(text);
+  EXPECT_EQ(other.find("SLURM_HINT"), std::string::npos) << other;
+  EXPECT_EQ(other.find("SLURM_MEM_PER_CPU"), std::string::npos) << other;
+  EXPECT_NE(other.find("SLURM_MEM_PER_NODE"), std::string::npos) << other;
+}
+
+TEST_F(Job, FoldersAndValuesAreText) {
+  const char* text = "@NODES@ folder=@RUN_FOLDER@\n  # @OPTIONS@\n";
+  for (const auto& [folder, word] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"-x", "./-x"},
+                                                                  {"lr=0.1", "./lr=0.1"},
+                                                                  {"/a/lr=1", "/a/lr=1"},
+                                                                  {"a-b", "a-b"},
+                                                                  {"a\nb's", "$'a\\012b\\'s'"}}) {
+    config_.run.folder = folder;
+    EXPECT_EQ(script(text).find("2 folder=" + std::string(word) + "\n"), 0) << script(text);
+  }
+  config_.data.train = {{"a\nb.h5"}};
+  EXPECT_NE(script(text).find("\n  $'--data.train=a\\012b.h5'\n"), std::string::npos)
+      << script(text);
+}
+
 TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
   const char* text = "@NODES@ @GRES@";
-  node_mib_ = 200;  // of the host, where little lies then
+  site_.modules = "trireme/gpu";  // this program may have no CUDA
+  node_mib_ = 200;                // of the host, where little lies then
   EXPECT_EQ(refusal(text), "no error");
   gpu_mib_ = 1;
   EXPECT_EQ(refusal(text),
@@ -516,13 +644,19 @@ TEST_F(Job, WritesOutTheMicroBatchesThatReplicasMustDivide) {
 TEST_F(Job, WritesOutTheSite) {
   site_ = site_from_ini(
       "[slurm]\npartition = long\nconstraint = a&b\nextra = --exclusive --mail-type=END\n"
-      "[environment]\nmodules = gcc/12 mpich\nvariables = UCX_TLS=tcp,self A=$x\n"
+      "[environment]\nmodules = gcc/12\nvariables = UCX_TLS=tcp,self A=$x\n"
       "setup = \"ulimit -s unlimited\\nsource my.sh\"\n",
       "site.ini");
-  EXPECT_EQ(script("@NODES@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n"),
+  std::string text = script("@NODES@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n");
+  // Without what keeps variables of other allocations out.
+  const std::size_t first = text.find("# What another"), end = text.find("module load");
+  text.erase(first, end - first);
+  EXPECT_EQ(text,
             "2\n#SBATCH --partition=long\n#SBATCH --constraint=a&b\n#SBATCH --exclusive\n"
-            "#SBATCH --mail-type=END\nmodule load gcc/12\nmodule load mpich\n"
-            "export UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\nsource my.sh\n");
+            "#SBATCH --mail-type=END\nmodule load gcc/12 ||\n"
+            "  { echo 'trireme: the module gcc/12 cannot be loaded (environment.modules): the job "
+            "ends' >&2; exit 2; }\nexport UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\n"
+            "source my.sh\n");
 }
 
 TEST_F(Job, WritesOutOptionsOfSrun) {
@@ -556,6 +690,7 @@ TEST_F(Job, WritesOutAScalingStudy) {
 }
 
 TEST_F(Job, AskingForGpusItComputesThere) {
+  site_.modules = "trireme";
   const std::string text = "@NODES@ @GRES@\n# @OPTIONS@\n";
   EXPECT_NE(script(text).find("\n--run.device=cuda\n"), std::string::npos) << script(text);
   config_.run.device = "cpu";

@@ -61,8 +61,8 @@ SCONTROL = """#!/bin/sh
 case $* in
   "show hostnames "*) echo "$3" | tr , '\\n' ;;
   "show config") echo "KillWait = 30 sec" ;;
-  "-o show job 7")
-    echo "JobId=7 JobState=RUNNING Restarts=${STARTS-0} ReqNodeList=(null) NodeList=${NODES-n1,n2,n3} StdOut=$PWD/log $TIMES" ;;
+  "-o show job "*)
+    printf "$OTHERS"; echo "JobId=7 JobState=RUNNING Restarts=${STARTS-0} ReqNodeList=(null) NodeList=${NODES-n1,n2,n3} StdOut=$PWD/log $TIMES" ;;
   "show topology") printf "$TOPOLOGY" ;;
   ping) [ ! -e lost_controller ] || { rm lost_controller; exit 1; } ;;
   *) echo "scontrol $*" >> "$CALLS" ;;
@@ -70,8 +70,9 @@ esac
 """
 SQUEUE = """#!/bin/sh
 case $* in
-  *%N*) echo n1,n2,n3 ;;
-  *%T*) echo "${STATE-RUNNING}" ;;
+  *%N*) printf "${TOLD-n1,n2,n3|7\\n}" ;;
+  *%T*) [ -z "${STATE-RUNNING}" ] || echo "${STATE-RUNNING}|7" ;;
+  *%i*) printf "$IDS" ;;
 esac
 """
 SINFO = """#!/bin/sh
@@ -95,7 +96,8 @@ class Templates(ProgramTest):
         return found
 
     def fill(self, name, *arguments):
-        more = {"single_node": [], "sweep": ["--sweep", "run.seed=1,2"]}.get(name, ["--nodes", "3"])
+        more = {"single_node": [], "sweep": ["--sweep", "run.seed=1,2"],
+                "several_nodes_gpu": ["--nodes", "3", "--run.device", "cpu"]}.get(name, ["--nodes", "3"])
         path = self.folder / f"{name}.sh"
         self.expect_done("job", name, "--config", "run.ini", "--site", "site.ini", "--output", path,
                          "--time", "02:00:00", "--grace", "90", *more, *arguments)
@@ -111,7 +113,7 @@ class Templates(ProgramTest):
             self.check("bash", "-n", path)
             text = path.read_text(encoding="utf-8")
             self.assertNotRegex(text, "@[A-Z_]+@")
-            for line in ("#SBATCH --partition=long", "#SBATCH --exclusive", "module load mpich",
+            for line in ("#SBATCH --partition=long", "#SBATCH --exclusive", r"module load mpich \|\|",
                          "export UCX_TLS=tcp,self", "ulimit -c 0", "#SBATCH --time=02:00:00",
                          "#SBATCH --open-mode=append", "#SBATCH --requeue"):
                 self.assertRegex(text, f"(?m)^{line}$")
@@ -154,16 +156,117 @@ class Templates(ProgramTest):
         done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False, env={
             "PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(calls), "STEPS": str(self.folder / "steps"),
             "DEAD": dead, "MUTE": mute, "ASKED": str(self.folder / "asked"), "SLURM_JOB_PARTITION": "batch",
-            "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n1,n2,n3",
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "chain", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n1,n2,n3",
             "SLURMD_NODENAME": "n1", **environment})
         return done, calls.read_text(encoding="utf-8")
+
+    def submit(self, *arguments, **environment):
+        """What sbatch is given by `trireme job --submit`: its arguments and its environment; and what is printed."""
+        self.stand_in(("sbatch", '#!/bin/bash\nprintf "%s\\n" "$@" > given\nenv > environment\ncat > script\n'
+                                 'echo Submitted batch job 12\n'), ("sinfo", "#!/bin/sh\nexit 1\n"))
+        said = self.expect_done("job", *arguments, "--config", "run.ini", "--site", "site.ini", "--submit",
+                                environment={"PATH": f"{self.folder}:/usr/bin:/bin", **environment})
+        given, variables = ((self.folder / name).read_text(encoding="utf-8").splitlines() for name in ("given", "environment"))
+        return given, dict(line.split("=", 1) for line in variables if "=" in line), said
+
+    def test_what_was_decided_is_given_to_sbatch(self):
+        login = {"SBATCH_PARTITION": "debug", "SBATCH_TIMELIMIT": "5", "SBATCH_MEM_PER_NODE": "1M", "SBATCH_QOS": "low"}
+        given, variables, _ = self.submit("chain", "--nodes", "3", "--partition", "big", "--time", "02:00:00", "--memory", "4G",
+                                          "--sbatch=--nice=5 --mail-type=END", "--dependency", "afterok:11", **login)
+        script = (self.folder / "script").read_text(encoding="utf-8")
+        for option in ("--partition=big", "--time=02:00:00", "--mem=4096M", "--nodes=3", "--account=me", "--exclusive",
+                       "--requeue", "--signal=USR1@120", "--nice=5", "--mail-type=END", "--dependency=afterok:11"):
+            self.assertIn(option, given)
+            self.assertIn(f"\n#SBATCH {option}\n", script)
+        self.assertEqual(variables["SBATCH_QOS"], "low")  # nothing was decided about it
+        # The command for a script in a file.
+        chain = ["job", "chain", "--config", "run.ini", "--output"]
+        self.assertEqual(self.expect_done(*chain, "job.sh"), "sbatch job.sh\n")
+        said = self.expect_done(*chain, "./-x y", environment=login)
+        self.assertRegex(said, r"\Asbatch --job-name=trireme .*--time=01:00:00 .* './-x y'\n\Z")
+        self.assertTrue(self.expect_done(*chain, "-").startswith("#!"))
+
+    def test_a_submission_takes_nothing_of_the_allocation_that_it_is_made_in(self):
+        around = {"SLURM_MEM_PER_CPU": "100", "SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_TRES_PER_TASK": "gres:gpu=1",
+                  "SLURM_JOB_END_TIME": "99", "SLURM_ARRAY_JOB_ID": "3", "SLURM_RESTART_COUNT": "2", "PMI_FD": "3",
+                  "SRUN_CPUS_PER_TASK": "3", "TRIREME_JOB_SUBMITTED": "9", "TRIREME_JOB_SET": "5", "TRIREME_JOB": "5"}
+        others = {"SLURM_CONF": "/etc/slurm.conf", "OMP_NUM_THREADS": "2"}
+        _, variables, _ = self.submit("chain", **around, **others, SLURM_JOB_ID="5")
+        self.assertEqual({name for name in (*around, "SLURM_JOB_ID") if name in variables}, set())
+        self.assertEqual({name: variables.get(name) for name in others}, others)
+        # A profile sets such variables on purpose, and who chooses a job's name, too.
+        _, variables, _ = self.submit("chain", SLURM_CPU_BIND="none", TRIREME_JOB="mine")
+        self.assertEqual((variables["SLURM_CPU_BIND"], variables["TRIREME_JOB"]), ("none", "mine"))
+
+    def test_a_submission_says_where_to_look(self):
+        _, _, said = self.submit("chain", "--log", "logs/%x/%j.txt", "--name", "mine")
+        self.assertEqual(said, "Submitted batch job 12\nlog: logs/mine/12.txt; run: my run's; squeue -j 12 shows where it "
+                         "stands\n")
+        self.assertTrue((self.folder / "logs/mine").is_dir())  # Slurm makes none
+        # bad input: `job`: a log in a folder whose name only Slurm knows | --log %j/log: Slurm makes no folders, so
+        # the name of one may hold %x, the job's name, but nothing that only Slurm knows | 2
+        self.expect_refusal(2, "--log %j/log: Slurm makes no folders", "job", "chain", "--config", "run.ini", "--output",
+                            "x.sh", "--log", "%j/log")
+
+    def test_a_module_that_cannot_be_loaded_ends_the_job(self):
+        script = self.fill("chain")
+        self.stand_in(("module", "#!/bin/sh\n[ $2 != mpich ]\n"))
+        done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False,
+                              env={"PATH": f"{self.folder}:/usr/bin:/bin"})
+        # bad input: a job: a module that cannot be loaded | the module mpich cannot be loaded
+        # (environment.modules): the job ends | 2
+        self.assertEqual((done.returncode, done.stderr),
+                         (2, "trireme: the module mpich cannot be loaded (environment.modules): the job ends\n"))
+
+    def test_a_silent_sinfo_knows_nothing(self):
+        self.stand_in(("sinfo", "#!/bin/sh\nsleep 300\n"))
+        done = self.run_program("job", "chain", "--config", "run.ini", environment={"PATH": f"{self.folder}:/usr/bin:/bin"})
+        # bad input: `job`: an `sinfo` that says nothing | sinfo said nothing for 10 s: what the partition and its
+        # nodes have is not checked | 0
+        self.assertEqual((done.returncode, done.stderr), (0, "trireme: sinfo said nothing for 10 s: what the partition and its "
+                                                          "nodes have is not checked\n"))
+
+    def test_slurms_variables_of_this_job_and_of_others(self):
+        """Those of arrays, heterogeneous jobs and requeues: this job's own count, another one's do not."""
+        show = ('note_times; echo "$job $TRIREME_JOB ${SLURM_RESTART_COUNT:-0} ${SLURM_HET_SIZE-no}" $(job_nodes) $(state_of_job); '
+                'echo "${SLURM_ARRAY_TASK_ID-no} ${SLURM_MEM_PER_CPU-no} ${SLURM_EXPORT_ENV-no} ${SLURM_CPU_BIND_TYPE-no}"')
+        array = {"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "3"}
+        parts = {"TOLD": "n1|7\\nn8|8\\n", "OTHERS": "JobId=8 JobState=PENDING Restarts=5 NodeList=n8\\n"}
+        own, nodes = "no no no no", "n1 n2 n3 RUNNING"
+        for environment, first, second in (
+                ({}, f"7 7 0 no {nodes}", own),
+                ({"STARTS": "2", "SLURM_RESTART_COUNT": "2"}, f"7 7 2 no {nodes}", own),
+                ({"SLURM_RESTART_COUNT": "2"}, f"7 7 0 no {nodes}", own),
+                ({**array, "IDS": "6_[4-9]\\n6_3\\n"}, f"6_3 6_3 0 no {nodes}", "3 no no no"),
+                (array, f"6_3 6_3 0 no {nodes}", "3 no no no"),  # Slurm does not answer
+                ({**array, "IDS": "7\\n"}, f"7 7 0 no {nodes}", own),
+                ({"SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "7", **parts}, "7 7 0 2 n1 RUNNING", own),
+                ({"SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "5"}, f"7 7 0 no {nodes}", own),
+                ({"TRIREME_JOB": "5", "TRIREME_JOB_SET": "5"}, f"7 7 0 no {nodes}", own),
+                ({"TRIREME_JOB": "mine"}, f"7 mine 0 no {nodes}", own),
+                ({"SLURM_MEM_PER_CPU": "9", "SLURM_EXPORT_ENV": "NONE", "SLURM_CPU_BIND_TYPE": "mask", "TMPDIR": "/none"},
+                 f"7 7 0 no {nodes}", own)):
+            with self.subTest(environment=environment):
+                self.assertEqual(self.run_functions(show, **environment), [first, second])
+
+    def test_folders_are_text(self):
+        failure = {"event": "failure", "nodes": "", "job": "7"}
+        for folder in ("-x", "lr=0.1", "two\nlines"):
+            with self.subTest(folder=folder):
+                events = self.begin_run(*[failure] * 3, folder=folder)
+                done, calls = self.run_job(*[76] * 9, flags=(f"--run.folder={folder}",))
+                self.assertEqual((done.returncode, len(self.nodes_of(calls))), (76, 2), done.stderr)
+                self.assertIn("5 failures in a row without a new checkpoint", done.stderr)
+                self.assertNotIn("option", done.stderr)
+                self.assertEqual(events.read_text(encoding="utf-8").count("failure"), 5)
+                self.assertIn(folder, calls)
 
     def run_functions(self, commands, **environment):
         """The lines that commands print behind the functions of a job's script, where no time passes."""
         text = self.fill("chain").read_text(encoding="utf-8")
         script = self.folder / "functions.sh"
         script.write_text(text[:text.index("\noptions=(")] + f"\n{commands}\n", encoding="utf-8")
-        self.stand_in(("scontrol", SCONTROL), ("sleep", "#!/bin/sh\n"), ("module", "#!/bin/sh\n"))
+        self.stand_in(("scontrol", SCONTROL), ("squeue", SQUEUE), ("sleep", "#!/bin/sh\n"), ("module", "#!/bin/sh\n"))
         done = subprocess.run(["bash", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               cwd=self.folder, check=False, timeout=60,
                               env={"PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(self.folder / "calls"),
@@ -174,8 +277,8 @@ class Templates(ProgramTest):
         """Nodes, ranks and names of each step."""
         return re.findall(r"(?m)^srun .*--nodes=(\d+) --ntasks=(\d+) --nodelist=(\S+) ", calls)
 
-    def begin_run(self, *events):
-        run = self.folder / "my run's"
+    def begin_run(self, *events, folder="my run's"):
+        run = self.folder / folder
         run.mkdir(exist_ok=True)
         (run / "metrics.jsonl").write_text('{"step":8,"step_s":1}\n{"step":9,"step_s":1}\n', encoding="utf-8")
         (run / "events.jsonl").write_text("".join(json.dumps(event, separators=(",", ":")) + "\n"
@@ -187,6 +290,8 @@ class Templates(ProgramTest):
             done, calls = self.run_job(status)
             self.assertEqual((done.returncode, done.stderr), (status, ""))
             self.assertNotIn("scontrol", calls)
+            # The log begins with what runs where.
+            self.assertRegex(done.stdout, r"\Ajob 7 \(chain\), nodes n1,n2,n3, trireme \d+\.\d+\.\d+, commit \w+")
         done, calls = self.run_job(75)
         self.assertEqual(done.returncode, 75)
         self.assertIn("-K1 --wait=60 --overlap --job-name=step --mpi=pmi2 --cpus-per-task=1 ", calls)
@@ -205,7 +310,7 @@ class Templates(ProgramTest):
         done, calls = self.run_job(75, STATE="COMPLETING")  # scancel: SIGTERM, then as on any signal
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("requeue", calls)
-        done, calls = self.run_job(75, SLURM_RESTART_COUNT="3")
+        done, calls = self.run_job(75, STARTS="3")
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("scontrol", calls)
         # bad input: a job: more restarts than `job.restarts` | the job was started again 3 times already

@@ -21,18 +21,35 @@ struct Site {
   std::string gres_name = "gpu";
   std::optional<std::int64_t> memory;      // of a node, in MiB
   std::optional<std::int64_t> gpu_memory;  // of a GPU, in MiB
+  bool asks_memory = true;                 // whether jobs ask for memory (--mem)
   std::string extra, srun;                 // options of sbatch and srun, separated by spaces
   std::string modules, variables;          // lists separated by spaces
   std::string setup;                       // lines of shell
 };
 
+// Whether the site's modules bring the program that its jobs run (trireme/...).
+bool loads_program(const Site& site);
+
 // Parses a site file. `origin` names the text in errors. Throws ConfigError for an unknown key, or
 // for a value that cannot be put in a script.
 Site site_from_ini(std::string_view text, const std::string& origin);
 
+// How many nodes a job may get: as many as are free, from `least` to `most`.
+struct NodeRange {
+  NodeRange(int nodes = 1) : least(nodes), most(nodes) {}
+  NodeRange(int fewest, int many) : least(fewest), most(many) {}
+  int least, most;
+};
+// "4" or "2-4"; the limit is that of both numbers.
+std::string read_value(std::string_view text, NodeRange& value, const Limit& limit);
+std::string write_value(const NodeRange& value);
+inline std::string value_placeholder(const NodeRange&) {
+  return "N|N-N";
+}
+
 // The keys job.*.
 struct JobRequest {
-  int nodes = 1;
+  NodeRange nodes;
   int tasks_per_node = 1;
   int cpus_per_task = 1;
   std::optional<std::string> memory;  // of a node: "1500", "1500M", "2G"
@@ -44,7 +61,8 @@ struct JobRequest {
   int failures = 5;     // in a row
   int min_nodes = 1;
   std::optional<std::string> partition, account;  // in place of the site's
-  std::string srun;                               // options of srun, after the site's
+  std::string srun, sbatch;                       // options of both, after the site's
+  std::string dependency;                         // as sbatch takes it: "afterok:12"
   std::string sweep;                              // "optim.lr=1e-3,3e-4 run.seed=1,2"
   std::string counts;                             // "1,2,4"
 };
@@ -75,6 +93,9 @@ struct JobTemplate {
   bool uses(std::string_view placeholder) const;  // "GRES"
 };
 
+// Returns the file of a job's log, in which Slurm fills in %x, %j and others.
+std::string log_pattern(const JobTemplate& job_template, const JobRequest& request);
+
 // Returns what data.train say about the model, as far as it is known on this host.
 using FactsOfData = std::function<models::DataFacts(const Config&)>;
 
@@ -92,7 +113,8 @@ struct NodeGroup {
 // Known limits of the cluster. What is not known is not checked.
 struct ClusterLimits {
   std::optional<std::int64_t> node_memory, gpu_memory;  // in MiB
-  std::vector<NodeGroup> groups;                        // of all partitions that the job may go to
+  bool program_of_module = false;  // jobs run another program than this one (loads_program)
+  std::vector<NodeGroup> groups;   // of all partitions that the job may go to
 };
 
 // Returns what the job will run. Throws a one-line ConfigError for what cannot run: it makes the
@@ -119,10 +141,15 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
                        const JobRequest& request, const Site& site, const JobPlan& plan,
                        const JobSources& sources);
 
+// Returns the options of a script's #SBATCH lines, without their quotes: those that sbatch reads,
+// up to the first command. A ":" parts those of a heterogeneous job.
+std::vector<std::string> sbatch_options(std::string_view script);
+
 // Replaces @NAME@ by its value, and a line "# @NAME@" by the value's lines with the same
 // indentation. Values are not searched for placeholders again (job_script fills in @STEP_FUNCTIONS@
-// beforehand). Throws ConfigError for a name that `values` lacks, with the nearest known name, and
-// for a name whose value is nullopt. `origin` names the text in errors.
+// beforehand). A line "#SBATCH --mem=@MEMORY@" with an empty value is left out: nothing is asked
+// for. Throws ConfigError for a name that `values` lacks, with the nearest known name, and for a
+// name whose value is nullopt. `origin` names the text in errors.
 using Placeholders = std::map<std::string, std::optional<std::string>, std::less<>>;
 std::string fill_template(std::string_view text, const std::string& origin,
                           const Placeholders& values);
