@@ -88,7 +88,7 @@ class Scale(ProgramTest):
                       f"run bympiexec on {host} alone, whose processors stand for all nodes"):
             self.assertIn(words, page)
         # It ends with the verdict.
-        self.assertRegex(page, r"\nVerdict\nstrong, [^\n]* node-hours per billion tokens [^\n]*\nweak, [^\n]*\n\s*Written by")
+        self.assertRegex(page, r"points are measured\nVerdict\nstrong, [^\n]* node-hours per billion tokens [^\n]*\nweak, [^\n]*\n\nmodel")
         self.assertEqual([], list(self.study.glob("points/*/run/checkpoints")))
         # Once more: all is done, so nothing runs; more repeats run only what is new.
         before = self.results()
