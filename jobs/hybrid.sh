@@ -148,7 +148,7 @@ prepare() {
 start() {
   local nodes=$1
   shift
-  srun -K1 --mpi="$mpi" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
+  srun -K1 --export=ALL --mpi="$mpi" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
     --cpus-per-task="$threads" "$program" "$@"
 }
 
@@ -356,7 +356,7 @@ if [[ $epochs -gt 0 ]]; then
   alone=() where="this host"
   if [[ -n ${SLURM_JOB_ID-} ]]; then
     cpus=${SLURM_JOB_CPUS_PER_NODE:-$threads}  # such as "8(x4)"
-    alone=(srun -K1 --mpi="$mpi" --nodes=1 --ntasks=1 --cpus-per-task="${cpus%%[(,]*}")
+    alone=(srun -K1 --export=ALL --mpi="$mpi" --nodes=1 --ntasks=1 --cpus-per-task="${cpus%%[(,]*}")
     where="one node"
   fi
   banner accuracy "$epochs epochs on all processors of $where"

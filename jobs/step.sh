@@ -41,7 +41,7 @@ export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED=''
 begin_log() {
   local program
   program=$(timeout -k 2 20 @TRIREME@ version 2> /dev/null | sed -n '1p; s/^commit  */commit /p' | paste -sd,)
-  echo "job $job (${SLURM_JOB_NAME-})${SLURM_RESTART_COUNT:+, started again $SLURM_RESTART_COUNT times}, nodes" \
+  echo "job $job (${SLURM_JOB_NAME-})${SLURM_RESTART_COUNT:+, start $((SLURM_RESTART_COUNT + 1))}, nodes" \
     "$SLURM_JOB_NODELIST, ${program//,/, }"
 }
 

@@ -47,7 +47,8 @@ std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& stu
   request.time = launch.time;
   const std::size_t key = std::hash<std::string>()(study.path()) % 0x1000000;
   request.name = fmt::format("trireme-scale-{:06x}", key);
-  request.log = folder + "/log";
+  request.log = "";  // in which a % of the folder stands for itself
+  for (const char c : folder + "/log") *request.log += c == '%' ? "%%" : std::string(1, c);
   check_job_keys(request);
   const JobTemplate job_template{"scale", kTemplate};
   JobPlan job = plan_job(job_template, config, request, launch.limits(), facts_to_check);
