@@ -25,11 +25,13 @@ const std::vector<TopoAction>& actions() {
        topo_show,
        nullptr},
       {"choose",
-       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "any-order"},
+       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "nodes",
+        "any-order"},
        topo_choose,
        nullptr},
       {"explain",
-       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "any-order"},
+       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "nodes",
+        "any-order"},
        topo_explain,
        nullptr,
        /*takes_words=*/true},
@@ -72,8 +74,9 @@ void declare(Options& options, TopoArguments& given) {
               "order: the grid, as in 4x1x2; show: draw its ranks on their hosts; empty: no ranks");
   options.add(
       "nodes", given.nodes, "list",
-      "order, show: the job's nodes as the launcher numbers their ranks, as in n[1-4]; empty: "
-      "all, by name");
+      "show, order, choose, explain: the job's nodes as the launcher numbers their ranks, as in "
+      "n[1-4], and what connects these alone; empty: all; order, show: by name; choose, explain: "
+      "leaf after leaf");
   options.add("config", given.config, "file",
               "order, show: the run's configuration, whose traffic counts; empty: order takes the "
               "built-in model's, show draws no load of links");

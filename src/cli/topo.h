@@ -22,7 +22,8 @@ struct TopoArguments {
   std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
   int ranks_per_node = 1;
   std::string grid;
-  std::string nodes, config, output;  // order
+  std::string nodes;           // a list as Slurm writes it; empty: all
+  std::string config, output;  // order
   // choose, explain
   int ranks = 0;  // 0: as many as the nodes hold
   bool any_order = false;
@@ -43,9 +44,11 @@ struct PlacesOfRanks {
 // Collective over the world. Rank 0 reads the sources; `strict` as read_cluster takes it.
 PlacesOfRanks places_of_ranks(Runtime& runtime, const FabricSources& sources, bool strict);
 
-// Returns the node of each rank as the launcher numbers them: --nodes, or else all hosts of the
-// fabric by name, --ranks-per-node each. Throws ConfigError if they are too few, or a node is not
-// in the fabric.
+// Returns the job's nodes in the order in which the launcher numbers their ranks: --nodes, or else
+// all hosts of the fabric by name. Throws ConfigError if a node is not in the fabric.
+std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric& fabric);
+// Returns the node of each rank as the launcher numbers them: nodes_in_order, --ranks-per-node
+// each. Throws ConfigError if they are too few.
 std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric& fabric,
                                         int ranks);
 // The hosts of these nodes, vertices of the fabric.

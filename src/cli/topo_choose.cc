@@ -12,6 +12,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
+#include "trireme/base/node_names.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/study/bench.h"
@@ -50,6 +52,19 @@ std::vector<std::string> hosts_of(const Fabric& fabric) {
   return ordered;
 }
 
+// The nodes of --nodes, which are among those whose rates are stored; else all of these.
+std::vector<std::string> stored_nodes(const TopoArguments& given, const StoredRates& stored) {
+  if (given.nodes.empty()) return stored.hosts;
+  const std::vector<std::string> names = expand_node_list(given.nodes, kMostNames);
+  const std::vector<int> found = match_nodes(names, stored.hosts);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] >= 0) continue;
+    throw ConfigError(fmt::format("--nodes {}: '{}' is not one of the nodes of {}",
+                                  shown(given.nodes), shown(names[i]), shown(given.network)));
+  }
+  return names;
+}
+
 // Puts ranks on hosts, node after node.
 std::vector<std::string> place(const std::vector<std::string>& hosts, const TopoArguments& given) {
   const auto per_node = static_cast<std::size_t>(given.ranks_per_node);
@@ -83,11 +98,12 @@ DescribedJob describe_job(const TopoArguments& given) {
   sources.topology = given.topology;
   sources.dump = given.dump;
   if (sources.empty() && stored) {
-    job.network = job_network(*stored, path, place(stored->hosts, given));
+    job.network = job_network(*stored, path, place(stored_nodes(given, *stored), given));
   } else {
     if (sources.empty()) sources = find_fabric_sources();
     const Fabric fabric = read_cluster(sources, true);
-    const std::vector<std::string> hosts = hosts_of(fabric);
+    const std::vector<std::string> hosts =
+        given.nodes.empty() ? hosts_of(fabric) : nodes_in_order(given, fabric);
     if (hosts.empty()) {
       throw ConfigError(
           "nothing describes a network here: name a description with --network, --dump or --slurm");

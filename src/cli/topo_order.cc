@@ -16,9 +16,7 @@
 #include "cli/topo.h"
 
 namespace trireme::cli {
-namespace {
 
-// The nodes in the order in which the launcher numbers their ranks.
 std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric& fabric) {
   if (!given.nodes.empty()) {
     std::vector<std::string> names = expand_node_list(given.nodes, kMostNames), missing;
@@ -34,8 +32,6 @@ std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric
   }
   return names;
 }
-
-}  // namespace
 
 std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric& fabric,
                                         int ranks) {

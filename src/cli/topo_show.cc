@@ -2,6 +2,8 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +20,7 @@
 #include "trireme/topology/fabric_json.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/machine.h"
+#include "trireme/topology/odd_cables.h"
 
 #include "cli/outputs.h"
 #include "cli/topo.h"
@@ -26,6 +29,7 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::size_t kMostLeaves = 48;  // lines of the table
+constexpr std::size_t kMostOdd = 8;      // slow cables, and as many tapers
 
 std::string sources_text(const std::vector<FabricSource>& sources) {
   std::vector<std::string_view> names;
@@ -83,9 +87,18 @@ void print_leaves(const Fabric& fabric) {
     groups[group->second].hosts.push_back(fabric.vertices()[at].name);
   }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const FabricVertex& vertex = fabric.vertices()[i];
-    if (blocks[i] >= 0 && vertex.is_switch) {
-      groups[group_of.at(blocks[i])].leaves.push_back(vertex.name);
+    const auto group = group_of.find(blocks[i]);
+    if (group == group_of.end() || !fabric.vertices()[i].is_switch) continue;
+    groups[group->second].leaves.push_back(fabric.vertices()[i].name);
+  }
+  // A host on a switch above the leaves has none of these: that switch is named.
+  for (const Cable& cable : fabric.cables()) {
+    for (const auto& [host, above] : {std::pair(cable.a, cable.b), std::pair(cable.b, cable.a)}) {
+      const FabricVertex& vertex = fabric.vertices()[static_cast<std::size_t>(above)];
+      if (fabric.vertices()[static_cast<std::size_t>(host)].is_switch || vertex.level < 2) continue;
+      auto& leaves = groups[group_of.at(blocks[static_cast<std::size_t>(host)])].leaves;
+      const std::string text = fmt::format("{}, of level {}", vertex.name, vertex.level);
+      if (std::ranges::find(leaves, text) == leaves.end()) leaves.push_back(text);
     }
   }
   std::size_t lines = 0;
@@ -98,6 +111,53 @@ void print_leaves(const Fabric& fabric) {
   if (groups.size() > kMostLeaves) {
     print_line(fmt::format("and {} groups more (--json)", groups.size() - kMostLeaves));
   }
+}
+
+// What differs from its like. `part` is of the nodes that are asked for.
+struct Odd {
+  Odd(const Fabric& whole, const Fabric& part) : slow(slow_cables(part)) {
+    std::set<std::string_view> names;
+    for (const FabricVertex& vertex : part.vertices()) {
+      if (vertex.is_switch) names.insert(vertex.name);
+    }
+    for (const OddTaper& odd : odd_tapers(whole)) {
+      if (names.contains(whole.vertices()[static_cast<std::size_t>(odd.leaf)].name)) {
+        tapers.push_back(odd);
+      }
+    }
+  }
+  std::vector<SlowCable> slow;   // of the part
+  std::vector<OddTaper> tapers;  // of the whole
+};
+
+template <class Item>
+void print_odd(const char* what, const Fabric& fabric, const std::vector<Item>& items) {
+  for (std::size_t i = 0; i < std::min(items.size(), kMostOdd); ++i) {
+    print_line(fmt::format("{}: {}", what, text_of(fabric, items[i])));
+  }
+  if (items.size() > kMostOdd) {
+    print_line(fmt::format("{}: and {} more (--json)", what, items.size() - kMostOdd));
+  }
+}
+
+void add_odd(Json& json, const Fabric& whole, const Fabric& part, const Odd& odd) {
+  const auto name = [](const Fabric& fabric, int vertex) {
+    return Json(fabric.vertices()[static_cast<std::size_t>(vertex)].name);
+  };
+  Json slow = Json::array(), tapers = Json::array();
+  for (const SlowCable& each : odd.slow) {
+    slow.push_back(
+        Json::object({{"ends", Json::array({name(part, each.high), name(part, each.low)})},
+                      {"bytes_per_second", part.cables()[each.cable].bytes_per_second},
+                      {"usual_bytes_per_second", each.usual}}));
+  }
+  for (const OddTaper& each : odd.tapers) {
+    tapers.push_back(Json::object({{"switch", name(whole, each.leaf)},
+                                   {"taper", each.taper > 0.0 ? Json(each.taper) : Json()},
+                                   {"usual", each.usual}}));
+  }
+  json["slow_cables"] = std::move(slow);
+  json["odd_tapers"] = std::move(tapers);
 }
 
 // The inside of a host that a file tells, or of this one where nothing else is asked for.
@@ -128,6 +188,14 @@ std::vector<int> order_of_run(const Config& config, const GridShape& shape,
   std::vector<int> order(hosts.size());
   std::iota(order.begin(), order.end(), 0);
   return order;
+}
+
+// What the nodes of --nodes need to reach each other, with what was odd in the whole.
+Fabric part_of_nodes(const TopoArguments& given, const Fabric& whole) {
+  if (given.nodes.empty()) return whole;
+  Fabric part = part_of(whole, vertices_of(whole, nodes_in_order(given, whole)));
+  for (const std::string& remark : whole.remarks()) part.remark(remark);
+  return part;
 }
 
 FabricDrawing drawing_of(const TopoArguments& given, const Fabric& fabric) {
@@ -176,12 +244,16 @@ ExitStatus topo_show(const TopoArguments& given) {
   const Inside inside = inside_of(given, !sources.empty());
   const bool find = sources.empty() && given.hwloc.empty();
   if (find) sources = find_fabric_sources();
-  const Fabric fabric = read_cluster(sources, true);
+  const Fabric whole = read_cluster(sources, true);
+  const Fabric fabric = part_of_nodes(given, whole);
+  const Odd odd(whole, fabric);
   const FabricDrawing drawing = drawing_of(given, fabric);
   if (!fabric.vertices().empty()) {
     print_levels(fabric);
     print_rails(fabric);
     print_leaves(fabric);
+    print_odd("slow cable", fabric, odd.slow);
+    print_odd("taper", whole, odd.tapers);
   } else if (find) {
     print_line(
         "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR of this node, topology.conf of "
@@ -194,6 +266,7 @@ ExitStatus topo_show(const TopoArguments& given) {
   for (const std::string& remark : fabric.remarks()) print_line("remark: " + remark);
   if (json_output.is_there()) {
     Json json = json_of(fabric);
+    add_odd(json, whole, fabric, odd);
     if (inside.machine) json["machine"] = json_of(*inside.machine, inside.links);
     json_output.write_whole(json.dump(1) + "\n");
   }

@@ -110,7 +110,8 @@ void FabricLayout::find_rows() {
     for (auto& [block, row] : row_of) row = 0;
   }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] >= 0) row_of_vertex_[static_cast<int>(i)] = row_of.at(blocks[i]);
+    const auto row = row_of.find(blocks[i]);
+    if (row != row_of.end()) row_of_vertex_[static_cast<int>(i)] = row->second;
   }
 }
 

@@ -28,7 +28,7 @@ class ClusterReader {
     if (!sources_.slurm.empty()) {
       add([&] {
         return read_slurm(read_small_file("--slurm", sources_.slurm, kMostMib), sources_.slurm,
-                          sources_.topology);
+                          sources_.topology, included_files());
       });
     }
     if (!sources_.addresses.empty()) add([&] { return fabric_of_addresses(sources_.addresses); });
@@ -54,6 +54,20 @@ class ClusterReader {
   }
 
  private:
+  // Files are in the folder of the first one, as for Slurm in that of slurm.conf.
+  ReadIncluded included_files() const {
+    return [folder = std::filesystem::path(sources_.slurm).parent_path(), left = kMostMib << 20](
+               const std::string& where, const std::string& file) mutable {
+      std::string text = read_small_file(where, (folder / file).string(), kMostMib);
+      if (text.size() > left) {
+        throw ConfigError(
+            fmt::format("{} {}: more than {} MiB in all", where, shown(file), kMostMib));
+      }
+      left -= text.size();
+      return text;
+    };
+  }
+
   void add_ports(Fabric& fabric) {
     const std::string host = sources_.host.empty() ? node_name() : sources_.host;
     const std::vector<LocalPort> ports = read_local_ports(sources_.sysfs);
@@ -170,7 +184,8 @@ std::optional<DescriptionKind> kind_of_description(std::string_view text) {
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const std::string word = first_word(line);
     if (word == "switch" || word == "ca") return DescriptionKind::kDump;
-    if (word == "switchname" || word == "blockname") return DescriptionKind::kSlurm;
+    const bool is_slurm = word == "switchname" || word == "blockname" || word == "include";
+    if (is_slurm) return DescriptionKind::kSlurm;
   }
   return {};
 }
@@ -204,9 +219,10 @@ Fabric read_cluster(const FabricSources& sources, bool strict) {
   return ClusterReader(sources, strict).read();
 }
 
-Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology) {
+Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology,
+                  const ReadIncluded& read_included) {
   return is_slurm_yaml(text) ? read_slurm_yaml(text, origin, topology)
-                             : read_slurm_topology(text, origin);
+                             : read_slurm_topology(text, origin, read_included);
 }
 
 }  // namespace trireme

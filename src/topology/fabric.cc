@@ -1,7 +1,5 @@
 #include "trireme/topology/fabric.h"
 
-#include <queue>
-
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -64,32 +62,19 @@ void Fabric::set_source(int vertex, FabricSource from) {
   vertices_.at(static_cast<std::size_t>(vertex)).from = from;
 }
 
+void Fabric::set_above(int vertex) {
+  vertices_.at(static_cast<std::size_t>(vertex)).is_above = true;
+}
+
+void Fabric::set_level(int vertex, int level) {
+  vertices_.at(static_cast<std::size_t>(vertex)).level = level;
+}
+
 void Fabric::remark(std::string text) {
   if (remarks_.size() < kRemarks) {
     remarks_.push_back(std::move(text));
   } else if (remarks_.size() == kRemarks) {
     remarks_.push_back("and more of the kind");
-  }
-}
-
-void Fabric::find_levels() {
-  std::vector<std::vector<int>> neighbours(vertices_.size());
-  for (const Cable& cable : cables_) {
-    neighbours[static_cast<std::size_t>(cable.a)].push_back(cable.b);
-    neighbours[static_cast<std::size_t>(cable.b)].push_back(cable.a);
-  }
-  std::queue<std::size_t> reached;
-  for (std::size_t i = 0; i < vertices_.size(); ++i) {
-    vertices_[i].level = vertices_[i].is_switch ? -1 : 0;
-    if (!vertices_[i].is_switch) reached.push(i);
-  }
-  for (; !reached.empty(); reached.pop()) {
-    for (const int next : neighbours[reached.front()]) {
-      FabricVertex& vertex = vertices_[static_cast<std::size_t>(next)];
-      if (vertex.level >= 0) continue;
-      vertex.level = vertices_[reached.front()].level + 1;
-      reached.push(static_cast<std::size_t>(next));
-    }
   }
 }
 

@@ -18,8 +18,9 @@ Json json_of_cable(const Fabric& fabric, const Cable& cable) {
   const auto name = [&](int vertex) {
     return Json(fabric.vertices()[static_cast<std::size_t>(vertex)].name);
   };
+  // What has no level is above all hosts.
   const auto level = [&](int vertex) {
-    return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
+    return static_cast<unsigned>(fabric.vertices()[static_cast<std::size_t>(vertex)].level);
   };
   const bool a_is_lower = level(cable.a) < level(cable.b);
   const int upper = a_is_lower ? cable.b : cable.a, lower = a_is_lower ? cable.a : cable.b;
@@ -93,7 +94,9 @@ Fabric fabric_from_json(const Json& json) {
     const int vertex = is_switch ? fabric.add_switch(name) : fabric.add_host(name);
     fabric.set_source(vertex, source_named(one.at("from").text()));
     (is_switch ? switches : hosts)[name] = vertex;
-    if (is_switch) levels[name] = one.at("level").small_integer();
+    if (!is_switch) continue;
+    levels[name] = one.at("level").small_integer();
+    if (levels[name] > 1) fabric.set_above(vertex);
   }
   for (const Json& one : json.at("cables").items()) {
     const std::string &upper = one.at("ends").at(0).text(), &lower = one.at("ends").at(1).text();

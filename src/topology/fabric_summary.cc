@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 namespace trireme {
 namespace {
 
@@ -91,6 +93,10 @@ FabricRails rails_of(const Fabric& fabric) {
   return rails;
 }
 
+std::string gigabits(double bytes_per_second) {
+  return fmt::format("{:.4g} Gbit/s", bytes_per_second * 8 / 1e9);
+}
+
 std::vector<int> hosts_by_name(const Fabric& fabric) {
   std::vector<int> hosts;
   for (std::size_t i = 0; i < fabric.vertices().size(); ++i) {
@@ -154,13 +160,13 @@ Fabric part_of(const Fabric& fabric, const std::vector<int>& hosts) {
     copy_of[i] =
         vertices[i].is_switch ? part.add_switch(vertices[i].name) : part.add_host(vertices[i].name);
     part.set_source(copy_of[i], vertices[i].from);
+    part.set_level(copy_of[i], vertices[i].level);
   }
   for (Cable cable : fabric.cables()) {
     cable.a = copy_of[static_cast<std::size_t>(cable.a)];
     cable.b = copy_of[static_cast<std::size_t>(cable.b)];
     if (cable.a >= 0 && cable.b >= 0) part.keep_cable(std::move(cable));
   }
-  part.find_levels();
   return part;
 }
 

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -83,6 +86,28 @@ std::string adapter_in(std::string_view description) {
   return std::string(description.substr(0, description.find(' ')));
 }
 
+// Whether a host's name is not its own: an adapter that nobody has named says what it is, as in
+// "MT4123 ConnectX6 Mellanox Technologies", and a host without a name is "localhost" or "(none)".
+bool is_no_name(std::string_view host) {
+  std::string name(host);
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* none : {"localhost", "(none)", "none", "mellanox", "nvidia", "intel", "qlogic",
+                           "cornelis", "infiniband"}) {
+    if (name.substr(0, name.find('.')) == none) return true;
+  }
+  for (const char* model : {"connectx", "connect-x", "bluefield", "infinihost", "infinipath"}) {
+    if (name.starts_with(model)) return true;
+  }
+  // Mellanox's numbers of chips, and devices as their drivers call them.
+  for (const char* kind : {"MT", "mlx4_", "mlx5_", "mthca", "hfi1_", "qib", "ipath"}) {
+    if (!host.starts_with(kind)) continue;
+    const std::string_view number = host.substr(std::string_view(kind).size());
+    return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+  return false;
+}
+
 // InfiniBand's own descriptions have 64 characters; a map of names may give longer ones.
 constexpr std::size_t kMostDescription = 256;
 
@@ -97,18 +122,25 @@ class DumpReader {
       text.remove_prefix(std::min(text.size(), line.size() + 1));
       read_line(line);
     }
-    if (vertices_.empty()) {
+    if (nodes_.empty()) {
       throw ConfigError(
           fmt::format("{}: no line describes a switch (Switch ...) or an adapter "
                       "(Ca ...), as a dump of ibnetdiscover has",
                       shown(origin_)));
     }
+    name_nodes();
     connect();
     fabric_.find_levels();
     return std::move(fabric_);
   }
 
  private:
+  // A switch or an adapter as it is described. Adapters on one card have one `system`.
+  struct Described {
+    NodeId id;
+    std::uint64_t system = 0;
+    std::string name, adapter;  // the host's name, or that of the switch
+  };
   // One end of a cable.
   struct Port {
     NodeId node;
@@ -121,6 +153,8 @@ class DumpReader {
     int line = 0;
   };
 
+  static constexpr int kUnnamed = -1;
+
   void remark(const std::string& what) {
     fabric_.remark(fmt::format("{}, line {}: {}", shown(origin_), line_, what));
   }
@@ -132,10 +166,13 @@ class DumpReader {
       self_.reset();  // a router leads elsewhere
     } else if (line.starts_with("[") && self_) {
       read_port(line);
+    } else if (constexpr std::string_view kSystem = "sysimgguid=0x"; line.starts_with(kSystem)) {
+      std::from_chars(line.data() + kSystem.size(), line.data() + line.size(), system_, 16);
     }
   }
   void read_node(std::string_view line) {
     self_.reset();
+    const std::uint64_t system = std::exchange(system_, 0);
     const auto name = take_quoted(line);
     const auto id = name ? node_id(*name) : std::nullopt;
     const bool is_switch = id && id->kind == 'S';
@@ -160,13 +197,69 @@ class DumpReader {
       remark(fmt::format("the adapter {:016x} names no host", id->guid));
       return;
     }
+    if (nodes_.size() == kMostNames) {
+      throw ConfigError(fmt::format("{}, line {}: more than {} switches and adapters",
+                                    shown(origin_), line_, kMostNames));
+    }
     // People give switches names that are not unique; GUIDs are.
-    vertices_[*id] = is_switch
-                         ? fabric_.add_switch(fmt::format("{} ({:016x})", description, id->guid))
-                         : fabric_.add_host(host);
-    if (!is_switch) adapters_[*id] = adapter_in(description);
+    nodes_.push_back({*id, system == 0 ? id->guid : system,
+                      is_switch ? fmt::format("{} ({:016x})", description, id->guid) : host,
+                      is_switch ? "" : adapter_in(description)});
+    vertices_[*id] = kUnnamed;
     self_ = id;
   }
+
+  // The names of hosts that belong to several, by descriptions that two cards have in all words;
+  // with such a description, and how many cards have it.
+  using SharedNames = std::map<std::string, std::pair<std::string, std::size_t>, std::less<>>;
+  SharedNames shared_names() const {
+    std::map<std::pair<std::string_view, std::string_view>, std::set<std::uint64_t>> cards;
+    for (const Described& node : nodes_) {
+      if (node.id.kind != 'S' && !node.adapter.empty() && !is_no_name(node.name)) {
+        cards[{node.name, node.adapter}].insert(node.system);
+      }
+    }
+    SharedNames shared;
+    for (const auto& [name, systems] : cards) {
+      if (systems.size() < 2) continue;
+      shared.emplace(name.first,
+                     std::pair(fmt::format("{} {}", name.first, name.second), systems.size()));
+    }
+    return shared;
+  }
+
+  // Makes a vertex of each switch and each host. Adapters of one name are on one host, unless the
+  // name is that of several hosts, or nobody's.
+  void name_nodes() {
+    const SharedNames shared = shared_names();
+    std::set<std::uint64_t> nameless;
+    std::string such;
+    for (Described& node : nodes_) {
+      int& vertex = vertices_[node.id];
+      if (node.id.kind == 'S') {
+        vertex = fabric_.add_switch(node.name);
+        continue;
+      }
+      const bool is_nameless = is_no_name(node.name);
+      if (is_nameless && nameless.insert(node.system).second) such = node.name;
+      const bool by_card = is_nameless || shared.contains(node.name);
+      vertex = fabric_.add_host(by_card ? fmt::format("{} ({:016x})", node.name, node.system)
+                                        : node.name);
+      adapters_[node.id] = std::move(node.adapter);
+    }
+    nodes_.clear();
+    for (const auto& [host, cards] : shared) {
+      fabric_.remark(fmt::format("{}: {} adapters are called '{}': each card counts as a host",
+                                 shown(origin_), cards.second, shown(cards.first)));
+    }
+    if (nameless.empty()) return;
+    const bool is_one = nameless.size() == 1;
+    fabric_.remark(fmt::format(
+        "{}: {} without the name of {} host, such as '{}': {} counts as a host", shown(origin_),
+        is_one ? "an adapter is" : fmt::format("{} adapters are", nameless.size()),
+        is_one ? "its" : "their", shown(such), is_one ? "it" : "each card"));
+  }
+
   void read_port(std::string_view line) {
     const auto own = take_port(line);
     const std::uint64_t guid = take_port_guid(line);
@@ -230,7 +323,9 @@ class DumpReader {
   std::string origin_;
   Fabric fabric_{FabricSource::kDump};
   int line_ = 0;
+  std::uint64_t system_ = 0;    // of the node that comes next; 0: not told
   std::optional<NodeId> self_;  // whose ports follow
+  std::vector<Described> nodes_;
   std::map<NodeId, int> vertices_;
   std::map<NodeId, std::string> adapters_;
   std::map<Port, Peer> peers_;

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-using Pattern = NcclGroup::Pattern;
+using GroupPattern = NcclGroup::Pattern;
 
 // How NCCL's protocols use a link (Z. Hu et al., Demystifying NCCL, 2025, section III). LL sends a
 // flag with every four bytes and does without direct access of adapters to a GPU's memory; LL128
@@ -83,8 +83,8 @@ class Nodes {
   int most_ranks_ = 0;
 };
 
-Pattern ring(const Nodes& nodes, int ranks) {
-  Pattern made;
+GroupPattern ring(const Nodes& nodes, int ranks) {
+  GroupPattern made;
   std::vector<Edge> edges;
   for (int node = 0; node < nodes.count(); ++node) {
     const int next = (node + 1) % nodes.count();
@@ -112,8 +112,8 @@ int in_second_tree(int node, int nodes) {
   return nodes % 2 == 0 ? nodes - 1 - node : (node + 1) % nodes;
 }
 
-Pattern tree(const Nodes& nodes) {
-  Pattern made;
+GroupPattern tree(const Nodes& nodes) {
+  GroupPattern made;
   std::vector<Edge> edges;
   const int count = nodes.count();
   for (const bool second : {false, true}) {
@@ -137,8 +137,8 @@ Pattern tree(const Nodes& nodes) {
 }
 
 // Bruck's algorithm from the farthest distance to the nearest, so that most bytes travel near.
-Pattern pat(const Nodes& nodes) {
-  Pattern made;
+GroupPattern pat(const Nodes& nodes) {
+  GroupPattern made;
   std::vector<Edge> edges;
   const int count = nodes.count();
   int distance = 1;
@@ -157,8 +157,8 @@ Pattern pat(const Nodes& nodes) {
   return made;
 }
 
-double seconds(const NcclGroup& group, const Pattern& pattern, NcclProtocol protocol, double rounds,
-               double bytes) {
+double seconds(const NcclGroup& group, const GroupPattern& pattern, NcclProtocol protocol,
+               double rounds, double bytes) {
   const ProtocolCosts& costs = kProtocols[static_cast<std::size_t>(protocol)];
   const double waiting = pattern.latency + pattern.hops * costs.hop +
                          pattern.node_hops * (group.links.latency + costs.hop);

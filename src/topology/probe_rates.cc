@@ -8,13 +8,12 @@
 #include <fmt/format.h>
 
 #include "trireme/base/upper_median.h"
+#include "trireme/topology/odd_cables.h"
 #include "trireme/topology/probe.h"
 
 namespace trireme {
 namespace {
 
-// A stream or a host below this share of what is usual is slow. A port at half width has a half.
-constexpr double kSlowShare = 0.75;
 // Times the median deviation of the others (scaled as for a normal distribution): so much is noise.
 constexpr double kNoise = 5.0 * 1.4826;
 

@@ -13,11 +13,11 @@ constexpr int kHostRounds = 1;   // likewise
 constexpr int kBlockRounds = 2;  // likewise
 
 using Ranks = std::vector<int>;
-using Nodes = std::vector<Ranks>;  // of a block
+using NodesOfBlock = std::vector<Ranks>;
 
 struct Block {
   int number;
-  Nodes nodes;
+  NodesOfBlock nodes;
 };
 
 // The blocks of the tier below the distance, by the block of the distance's own tier that holds

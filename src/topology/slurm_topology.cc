@@ -1,99 +1,16 @@
-#include <algorithm>
-#include <cctype>
-#include <map>
+// What Slurm tells its tasks of the network.
 #include <set>
 
 #include <fmt/format.h>
 
 #include "trireme/base/environment.h"
-#include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/topology/fabric.h"
 
-#include "slurm_tree.h"
-
 namespace trireme {
 namespace {
-
-// The key=value pairs of a line, by lower-case key.
-using Pairs = std::map<std::string, std::string>;
-
-Pairs pairs_of(std::string_view line) {
-  Pairs pairs;
-  while (!line.empty()) {
-    const std::size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos || line[begin] == '#') break;
-    line.remove_prefix(begin);
-    const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
-    line.remove_prefix(word.size());
-    const std::size_t equals = word.find('=');
-    if (equals == std::string_view::npos) continue;
-    std::string key(word.substr(0, equals));
-    std::transform(key.begin(), key.end(), key.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    pairs[key] = word.substr(equals + 1);
-  }
-  return pairs;
-}
-
-// Calls visit(line, number) for each line; a backslash at its end joins it with the next.
-template <class Visit>
-void for_each_line(std::string_view text, Visit visit) {
-  std::string joined;
-  int number = 0;
-  while (!text.empty()) {
-    ++number;
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    const bool goes_on = !line.empty() && line.back() == '\\';
-    if (goes_on) line.remove_suffix(1);
-    joined += line;
-    if (goes_on && !text.empty()) {
-      joined += ' ';
-      continue;
-    }
-    visit(joined, number);
-    joined.clear();
-  }
-}
-
-class ConfReader {
- public:
-  explicit ConfReader(const std::string& origin) : origin_(origin), tree_(origin) {}
-
-  Fabric read(std::string_view text) {
-    for_each_line(text, [&](const std::string& line, int number) { read_line(line, number); });
-    if (tree_.empty()) {
-      throw ConfigError(
-          fmt::format("{}: no line describes a switch (SwitchName=...) or a block "
-                      "(BlockName=...) of Slurm's topology",
-                      shown(origin_)));
-    }
-    return tree_.fabric();
-  }
-
- private:
-  void read_line(const std::string& line, int number) {
-    const Pairs pairs = pairs_of(line);
-    const auto value = [&](const char* key) {
-      const auto found = pairs.find(key);
-      return found == pairs.end() || found->second == "(null)" ? std::string() : found->second;
-    };
-    if (pairs.contains("blockname")) {
-      tree_.add_block(value("blockname"), value("nodes"), number);
-    } else if (pairs.contains("switchname")) {
-      // scontrol also lists the nodes below the switches below a switch.
-      const std::string below = value("switches");
-      tree_.add_switch(value("switchname"), below, below.empty() ? value("nodes") : "", number);
-    }
-  }
-
-  std::string origin_;
-  SlurmTree tree_;
-};
 
 constexpr std::size_t kMostParents = 256;  // switches of one level on the way to a node
 
@@ -117,10 +34,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 }  // namespace
-
-Fabric read_slurm_topology(std::string_view text, const std::string& origin) {
-  return ConfReader(origin).read(text);
-}
 
 Fabric fabric_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses) {
   Fabric fabric(FabricSource::kSlurm);

@@ -10,8 +10,16 @@
 
 namespace trireme {
 
+void SlurmTree::enter(const std::string& origin) {
+  if (origin != origins_.back()) origins_.push_back(origin);
+}
+
+std::string SlurmTree::where(int line) const {
+  return fmt::format("{}, line {}", shown(origins_.back()), line);
+}
+
 void SlurmTree::remark(int line, const std::string& what) {
-  fabric_.remark(fmt::format("{}, line {}: {}", shown(origin_), line, what));
+  fabric_.remark(fmt::format("{}: {}", where(line), what));
 }
 
 bool SlurmTree::is_new(const std::string& kind, const std::string& name, int line) {
@@ -25,12 +33,17 @@ void SlurmTree::add_switch(const std::string& name, const std::string& switches,
                            const std::string& nodes, int line) {
   if (!is_new("switch", name, line)) return;
   const int self = fabric_.add_switch(name);
+  if (!nodes.empty() && !switches.empty()) {
+    remark(line, fmt::format("switch '{}' has nodes and switches below it; the nodes count",
+                             shown(name)));
+    return add_nodes(self, nodes, line);
+  }
   for (const std::string& child : names(switches, line)) {
     if (child == name) {
       remark(line, fmt::format("switch '{}' is below itself", shown(name)));
       continue;
     }
-    below_.push_back({self, fabric_.add_switch(child), line});
+    below_.push_back({self, fabric_.add_switch(child), line, origins_.size() - 1});
   }
   add_nodes(self, nodes, line);
 }
@@ -58,7 +71,7 @@ std::vector<std::string> SlurmTree::names(const std::string& list, int line) {
     expanded_ += result.size();
     return result;
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}, line {}: {}", shown(origin_), line, error.what()));
+    throw ConfigError(fmt::format("{}: {}", where(line), error.what()));
   }
 }
 
@@ -94,6 +107,17 @@ std::vector<std::size_t> SlurmTree::loops() const {
   return found;
 }
 
+void SlurmTree::remark_undescribed() {
+  std::vector<std::string> names;
+  for (const Below& below : below_) {
+    const std::string& name = fabric_.vertices()[static_cast<std::size_t>(below.lower)].name;
+    if (!seen_.contains(name)) names.push_back(name);
+  }
+  if (names.empty()) return;
+  fabric_.remark(fmt::format("{}: switches are named below others and described nowhere: {}",
+                             shown(origins_.front()), shown(node_list(std::move(names)))));
+}
+
 Fabric SlurmTree::fabric() {
   const std::vector<std::size_t> left_out = loops();
   for (std::size_t i = 0; i < below_.size(); ++i) {
@@ -105,9 +129,11 @@ Fabric SlurmTree::fabric() {
     const auto name = [&](int vertex) {
       return shown(fabric_.vertices()[static_cast<std::size_t>(vertex)].name);
     };
-    remark(below.line, fmt::format("switch '{}' is below itself, by way of '{}'", name(below.upper),
-                                   name(below.lower)));
+    fabric_.remark(fmt::format("{}, line {}: switch '{}' is below itself, by way of '{}'",
+                               shown(origins_[below.origin]), below.line, name(below.upper),
+                               name(below.lower)));
   }
+  remark_undescribed();
   fabric_.find_levels();
   return std::move(fabric_);
 }

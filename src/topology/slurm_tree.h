@@ -14,8 +14,14 @@ namespace trireme {
 // Throws ConfigError for a list that is malformed or makes more than kMostNames names.
 class SlurmTree {
  public:
-  explicit SlurmTree(std::string origin) : origin_(std::move(origin)) {}
+  explicit SlurmTree(std::string origin) : origins_{std::move(origin)} {}
 
+  // What follows is from this file.
+  void enter(const std::string& origin);
+  const std::string& origin() const { return origins_.back(); }
+  std::string where(int line) const;  // "topology.conf, line 3"
+
+  // A switch that has nodes has no switches below it, as for Slurm.
   void add_switch(const std::string& name, const std::string& switches, const std::string& nodes,
                   int line);
   // Blocks are below one more switch.
@@ -30,6 +36,7 @@ class SlurmTree {
   struct Below {
     int upper, lower;  // switches
     int line;
+    std::size_t origin;
   };
 
   bool is_new(const std::string& kind, const std::string& name, int line);
@@ -38,7 +45,9 @@ class SlurmTree {
   // Returns those of below_, sorted, that lead from a switch to one above it.
   std::vector<std::size_t> loops() const;
 
-  std::string origin_;
+  void remark_undescribed();
+
+  std::vector<std::string> origins_;  // files; the last one is being read
   Fabric fabric_{FabricSource::kSlurm};
   std::set<std::string> seen_, cabled_;
   std::vector<Below> below_;

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/printable.h"
-#include "trireme/base/upper_median.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/odd_cables.h"
 #include "trireme/topology/probe.h"
 
 #include "train/doctor_checks.h"
@@ -18,15 +18,10 @@ namespace trireme {
 namespace {
 
 using doctor::kReached;
-using doctor::kSlowShare;
 
 constexpr std::size_t kMostCables = 8;  // between switches; the others are counted
 constexpr const char* kRemedy =
     "see to its cable and its connectors: some of its lanes may be lost";
-
-std::string gigabits(double bytes_per_second) {
-  return fmt::format("{:.4g} Gbit/s", bytes_per_second * 8 / 1e9);
-}
 
 // A cable with its lower end first.
 struct Way {
@@ -90,37 +85,36 @@ void compare(NodeFindings& node, const Cable& cable, const std::string& leaf, do
 // What is slow between the switches that lead from some of these hosts to others.
 std::vector<Finding> compare_neighbours(const Fabric& fabric, const std::vector<int>& hosts) {
   const Fabric part = part_of(fabric, hosts);
-  const std::vector<Way> ways = ways_of(part);
-  const auto level = [&](const Way& way) {
-    return part.vertices()[static_cast<std::size_t>(way.low)].level;
-  };
-  std::map<int, std::vector<double>> rates;  // by level
-  for (const Way& way : ways) {
-    if (way.cable->bytes_per_second > 0.0 && level(way) > 0) {
-      rates[level(way)].push_back(way.cable->bytes_per_second);
-    }
-  }
   std::vector<Finding> findings;
   std::size_t more = 0;
-  for (const Way& way : ways) {
-    const double rate = way.cable->bytes_per_second;
-    if (rate <= 0.0 || level(way) <= 0) continue;
-    const double usually = upper_median(rates.at(level(way)));
-    if (rate >= kSlowShare * usually) continue;
+  for (const SlowCable& slow : slow_cables(part)) {
+    if (!part.vertices()[static_cast<std::size_t>(slow.low)].is_switch) continue;
     if (findings.size() == kMostCables) {
       ++more;
       continue;
     }
-    findings.push_back(
-        {Verdict::kWarning, "cable",
-         fmt::format("{} to {}: {} says {}; usual from switches of level {} is {}",
-                     name_of_vertex(part, way.low), name_of_vertex(part, way.high),
-                     name_of(way.cable->rate_from), gigabits(rate), level(way), gigabits(usually)),
-         kRemedy});
+    findings.push_back({Verdict::kWarning, "cable", text_of(part, slow), kRemedy});
   }
   if (more > 0) {
     findings.push_back({Verdict::kWarning, "cable", fmt::format("and {} cables more", more),
                         "trireme topo show --json has all rates"});
+  }
+  return findings;
+}
+
+// Leaf switches of these hosts that have less capacity upwards than others of the fabric, where the
+// hosts need it.
+std::vector<Finding> compare_tapers(const Fabric& fabric, const std::set<int>& hosts) {
+  std::set<int> leaves;
+  for (const Way& way : ways_of(fabric)) {
+    if (hosts.contains(way.low)) leaves.insert(way.high);
+  }
+  std::vector<Finding> findings;
+  if (leaves.size() < 2) return findings;
+  for (const OddTaper& odd : odd_tapers(fabric)) {
+    if (!odd.is_worse() || !leaves.contains(odd.leaf) || findings.size() == kMostCables) continue;
+    findings.push_back({Verdict::kWarning, "taper", text_of(fabric, odd),
+                        "see to its cables upwards: some may be missing"});
   }
   return findings;
 }
@@ -221,24 +215,20 @@ std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const
     }
   }
   const std::vector<Way> ways = ways_of(fabric);
-  std::map<int, std::vector<double>> rates;  // of the hosts' cables at each switch
-  const auto is_of_host = [&](const Way& way) {
-    return !fabric.vertices()[static_cast<std::size_t>(way.low)].is_switch &&
-           way.cable->bytes_per_second > 0.0;
-  };
-  for (const Way& way : ways) {
-    if (is_of_host(way)) rates[way.high].push_back(way.cable->bytes_per_second);
-  }
-  for (const Way& way : ways) {
+  const std::vector<double> usual = usual_rates(fabric);
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const Way& way = ways[i];
     const auto found = node_of.find(way.low);
-    if (!is_of_host(way) || found == node_of.end()) continue;
+    if (found == node_of.end() || way.cable->bytes_per_second <= 0.0) continue;
     NodeFindings& node = nodes[found->second];
     node.cable_bytes_per_second =
         std::max(node.cable_bytes_per_second, way.cable->bytes_per_second);
-    compare(node, *way.cable, name_of_vertex(fabric, way.high), upper_median(rates.at(way.high)));
+    compare(node, *way.cable, name_of_vertex(fabric, way.high), usual[i]);
   }
   if (hosts.empty()) return {};
-  return compare_neighbours(fabric, {hosts.begin(), hosts.end()});
+  std::vector<Finding> between = compare_neighbours(fabric, {hosts.begin(), hosts.end()});
+  for (Finding& finding : compare_tapers(fabric, hosts)) between.push_back(std::move(finding));
+  return between;
 }
 
 }  // namespace trireme

@@ -8,8 +8,6 @@
 
 namespace trireme::doctor {
 
-// Below this share of what the others have, a port or a cable is slow. At half width it has a half.
-inline constexpr double kSlowShare = 0.75;
 // Messages that have links to themselves reach more than this share of their rate.
 inline constexpr double kReached = 0.5;
 

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "trireme/topology/odd_cables.h"
+
 #include "train/doctor_checks.h"
 
 namespace trireme {
 namespace {
 
 using doctor::kReached;
-using doctor::kSlowShare;
 using doctor::name_of_port;
 using doctor::state_of;
 using doctor::works;

@@ -173,6 +173,20 @@ TEST(Doctor, ComparesCablesWithTheirNeighbours) {
       compare_with_cables(nodes, fabric_of_cables(uplink, "uplink 2 of leaf2 2xHDR")).empty());
 }
 
+TEST(Doctor, NamesLeavesWithFewerCablesUp) {
+  std::vector<NodeFindings> nodes = {{"n1", {}}, {"n3", {}}};
+  const std::string uplink = "[6]\t\"S-0000000000000003\"[6]\t# uplink 2 of leaf2 4xHDR\n";
+  const Fabric fabric = fabric_of_cables(uplink, "");
+  const auto between = compare_with_cables(nodes, fabric);
+  ASSERT_EQ(between.size(), 1u);
+  EXPECT_EQ(between[0].verdict, Verdict::kWarning);
+  EXPECT_EQ(between[0].subject, "taper");
+  EXPECT_EQ(between[0].what, "leaf2 (0000000000000002): a taper of 2:1; usual is 1:1");
+  // Nodes of one leaf need none.
+  nodes = {{"n3", {}}, {"n4", {}}};
+  EXPECT_TRUE(compare_with_cables(nodes, fabric).empty());
+}
+
 TEST(Doctor, ComparesMessagesWithThePort) {
   const std::string rate = "200 Gb/sec (4X HDR)";
   std::vector<NodeFindings> nodes = {node_with_ports("n1", rate, 25e9),

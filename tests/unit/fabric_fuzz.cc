@@ -17,6 +17,7 @@
 #include "trireme/topology/machine.h"
 #include "trireme/topology/nccl_table.h"
 #include "trireme/topology/network.h"
+#include "trireme/topology/odd_cables.h"
 #include "trireme/topology/rank_order.h"
 
 #include "support/temporary_folder.h"
@@ -46,6 +47,7 @@ void check(const Fabric& fabric) {
 }
 
 const std::string kDump = R"(vendid=0x0
+sysimgguid=0xaa00
 switchguid=0xaa01(aa01)
 Switch	4 "S-000000000000aa01"		# "leaf1" base port 0 lid 2 lmc 0
 [1]	"H-000000000000bb00"[1](bb01) 		# "n1 mlx5_0" lid 1 4xHDR
@@ -67,7 +69,7 @@ Ca	1 "H-000000000000cc00"		# "n2 mlx5_0"
 )";
 
 const std::string kConf =
-    "# a tree\nSwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Level=0 LinkSpeed=1 "
+    "# a tree\nSwitchName = leaf1 Nodes=\"n1, n2\" #\\\nInclude more\nSwitchName=leaf2 Level=0 LinkSpeed=1 "
     "Nodes=r[1-2]n[03-05],x\\\n Foo=1\nSwitchName=spine Switches=leaf[1-2]\n";
 const std::string kBlocks = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n5\nBlockSizes=4\n";
 
@@ -105,6 +107,9 @@ void use(const Fabric& fabric, bool is_used) {
   for (const FabricLevel& level : levels_of(merged)) demand(level.vertices > 0, "an empty level");
   rails_of(merged);
   demand(!json_of(merged).dump().empty(), "no JSON");
+  check(fabric_from_json(json_of(merged)));
+  for (const SlowCable& slow : slow_cables(merged)) text_of(merged, slow);
+  for (const OddTaper& odd : odd_tapers(merged)) text_of(merged, odd);
   if (hosts.size() < 2) return;
   const TreeNetwork network(merged, {hosts.front(), hosts.back()}, {});
   std::vector<int> links;

@@ -71,6 +71,21 @@ class TopoChoose(ProgramTest):
         text = self.expect_done("topo", "choose", "--slurm", "topology.conf", "--network", "flat.json")
         self.assertIn("remark: flat.json: rates for 2 distances, but the ranks have 3; not used", text)
 
+    def test_of_some_nodes(self):
+        (self.folder / "topology.conf").write_text(
+            "SwitchName=l1 Nodes=n[1-4]\nSwitchName=l2 Nodes=n[5-8]\nSwitchName=s Switches=l[1-2]\n", encoding="utf-8")
+        text = self.expect_done("topo", "choose", "--slurm", "topology.conf", "--nodes", "n[2-3],n7.site.org",
+                                "--ranks-per-node", "2")
+        self.assertIn("6 ranks on 3 nodes, below 2 switches; ", text)
+        text = self.expect_done("topo", "explain", "all_reduce", "1M", "--network", "rates.json", "--nodes", "n[3-4]")
+        self.assertIn("2 ranks on 2 nodes, below 1 switches; rates.json", text)
+        # bad input: `topo choose`, `explain`: a node that the description or the file of rates lacks | --nodes n9: 'n9'
+        # is not one of the nodes of rates.json; --nodes n9: 'n9' is not in the fabric | 2
+        self.expect_refusal(2, "--nodes n9: 'n9' is not one of the nodes of rates.json", "topo", "choose", "--network",
+                            "rates.json", "--nodes", "n9")
+        self.expect_refusal(2, "--nodes n9: 'n9' is not in the fabric", "topo", "choose", "--slurm", "topology.conf",
+                            "--nodes", "n9")
+
     def test_refusals(self):
         # bad input: `topo choose`, `explain`: more ranks than the nodes hold | --ranks 5: the network has 4 nodes,
         # which hold 4 at 1 a node (--ranks-per-node) | 2

@@ -129,6 +129,47 @@ class Show(ProgramTest):
         self.write("file.ini", (self.folder / "run.ini").read_text() + f"[grid]\norder = {self.folder / 'order'}\n")
         self.assertEqual(titles(*nodes, "--config", "file.ini"), drawn)
 
+    def test_what_differs_from_its_like(self):
+        # n2's cable has half the width, and one of leaf3's two cables up is slow.
+        slow = dump(3, 4, 2).replace('"n2 mlx5_0" lid 1 4xHDR', '"n2 mlx5_0" lid 1 2xHDR')
+        uplink = '[6]\t"S-0000000000bb0001"[3]\t\t# "s" lid 1 '
+        self.write("dump", slow.replace(uplink + "4xHDR", uplink + "4xSDR"))
+        text = self.expect_done("topo", "show", "--dump", "dump", "--json", "fabric.json")
+        self.assertIn("leaf3 (0000000000aa0002): n[9-12]\n"
+                      "slow cable: n2 mlx5_0 to leaf1 (0000000000aa0000): ibnetdiscover says 100 Gbit/s; usual there is "
+                      "200 Gbit/s\n"
+                      "slow cable: leaf3 (0000000000aa0002) to spine2 (0000000000bb0001): ibnetdiscover says 8 Gbit/s; "
+                      "usual from switches of level 1 is 200 Gbit/s\n"
+                      "taper: leaf3 (0000000000aa0002): a taper of 3.85:1; usual is 2:1\n", text)
+        written = json.loads((self.folder / "fabric.json").read_text())
+        self.assertEqual(written["slow_cables"][0], {"ends": ["leaf1 (0000000000aa0000)", "n2"],
+                                                     "bytes_per_second": 12.5e9, "usual_bytes_per_second": 25e9})
+        self.assertEqual([odd["switch"] for odd in written["odd_tapers"]], ["leaf3 (0000000000aa0002)"])
+        # Of nodes that do not need these, nothing is said of them.
+        text = self.expect_done("topo", "show", "--dump", "dump", "--nodes", "n[3-6]")
+        self.assertEqual([line for line in text.splitlines() if not line.startswith(("level", "remark"))], [
+            "hosts                       4          4        800 Gbit/s          ibnetdiscover",
+            "switches of level 1         2          4        800 Gbit/s     1:1  ibnetdiscover",
+            "switches of level 2         2                                       ibnetdiscover",
+            "leaf1 (0000000000aa0000): n[3-4]",
+            "leaf2 (0000000000aa0001): n[5-6]"])
+        # bad input: `topo`: a node that is in no description | --nodes n99: 'n99' is not in the fabric | 2
+        self.expect_refusal(2, "--nodes n99: 'n99' is not in the fabric", "topo", "show", "--dump", "dump", "--nodes",
+                            "n99")
+
+    def test_a_host_on_a_spine(self):
+        fabric = dump(2, 2, 2)
+        fabric = fabric.replace('"spine1" base port 0 lid 2 lmc 0', '"spine1" base port 0 lid 2 lmc 0\n'
+                                '[9]\t"H-00000000000000b1"[1](b2) \t\t# "nas1 mlx5_0" lid 9 4xHDR')
+        self.write("dump", fabric + 'caguid=0xb1\nCa\t1 "H-00000000000000b1"\t\t# "nas1 mlx5_0"\n'
+                   '[1](b2) \t"S-0000000000bb0000"[9]\t\t# lid 9 lmc 0 "s" lid 2 4xHDR\n')
+        text = self.expect_done("topo", "show", "--dump", "dump", "--svg", "fabric.svg")
+        self.assertIn("switches of level 1         2          4        800 Gbit/s     1:1  ibnetdiscover\n", text)
+        self.assertIn("leaf1 (0000000000aa0000): n[1-2]\nleaf2 (0000000000aa0001): n[3-4]\n"
+                      "spine1 (0000000000bb0000), of level 2: nas1\n", text)
+        drawn = xml.etree.ElementTree.parse(self.folder / "fabric.svg").getroot()
+        self.assertIn("nas1", {text.text for text in drawn.iter(SVG + "text")})
+
     def test_taper_and_rails(self):
         self.write("dump", dump(4, 8, 2, adapters=2))
         text = self.expect_done("topo", "show", "--dump", "dump")

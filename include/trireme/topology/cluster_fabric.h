@@ -76,6 +76,7 @@ void merge_rates(Fabric& fabric, const NetworkRates& rates,
                  FabricSource from = FabricSource::kMeasured);
 
 // Reads a text that is one of the descriptions that Slurm has.
-Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology);
+Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology,
+                  const ReadIncluded& read_included = {});
 
 }  // namespace trireme

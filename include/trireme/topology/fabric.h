@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +20,11 @@ std::string_view name_of(FabricSource source);  // "Slurm", "ibnetdiscover", ...
 struct FabricVertex {
   std::string name;  // of a host: the node's name
   bool is_switch = false;
-  int level = 0;  // cables to the nearest host: 0 for a host, 1 for a leaf switch
+  // 0 for a host, 1 for a leaf switch, and so on upwards; -1 for a switch that hosts do not need to
+  // reach each other.
+  int level = 0;
   FabricSource from = FabricSource::kMadeUp;
+  bool is_above = false;  // leaf switches, as a source says, whatever hosts are on it
 };
 
 // Cables that run side by side between the same two ends are several entries.
@@ -56,7 +60,11 @@ class Fabric {
   // Keeps the first hundred remarks and counts the rest.
   void remark(std::string text);
 
-  // Sets the levels. Vertices without a way to a host get level -1.
+  void set_above(int vertex);
+  void set_level(int vertex, int level);
+  // Sets the levels, by the cables from a switch to the nearest leaf switch. Leaf switches are
+  // those with hosts, but not the ones with few hosts that join others with more of them: there a
+  // level counts from the others. A switch of a dump that joins nothing has no level.
   void find_levels();
 
  private:
@@ -73,10 +81,16 @@ class Fabric {
 // memory than a small multiple of its size, or names than kMostNames.
 inline constexpr std::size_t kMostNames = std::size_t{1} << 18;
 
+// Returns the text of a file that a line names: `where` is the line, for messages.
+using ReadIncluded = std::function<std::string(const std::string& where, const std::string& file)>;
+
 // Reads Slurm's topology.conf or the output of `scontrol show topology`, for topology/tree and
-// topology/block. Blocks count as leaf switches of one more switch. Throws ConfigError if nothing
-// in the text describes a switch or a block, or a list of names is malformed.
-Fabric read_slurm_topology(std::string_view text, const std::string& origin);
+// topology/block, as Slurm reads it. Blocks count as leaf switches of one more switch. What is not
+// understood is a remark. Throws ConfigError if nothing in the text describes a switch or a block,
+// a list of names is malformed, or too many files are included; without `read_included` these are
+// remarks.
+Fabric read_slurm_topology(std::string_view text, const std::string& origin,
+                           const ReadIncluded& read_included = {});
 
 // Reads Slurm's topology.yaml: a list of named topologies, each a tree, blocks or flat. `topology`
 // names one of them; empty: the cluster's default, or else the first. Throws ConfigError if the
@@ -104,7 +118,9 @@ struct FatTreeLevel {
 Fabric make_fat_tree(const std::vector<FatTreeLevel>& levels, double host_bytes_per_second);
 
 // Reads a dump of ibnetdiscover. A host is the first word of an adapter's description; its adapters
-// are ports of one vertex. Throws ConfigError if the text holds no switch and no adapter.
+// are ports of one vertex. Where that word is no host's name ("localhost", a factory's name), or
+// two cards have the same words, each card is a host, called after its GUID. Throws ConfigError if
+// the text holds no switch and no adapter, or more than kMostNames of them.
 Fabric read_ibnetdiscover(std::string_view text, const std::string& origin);
 
 }  // namespace trireme

@@ -31,12 +31,14 @@ struct FabricRails {
 std::vector<FabricLevel> levels_of(const Fabric& fabric);
 FabricRails rails_of(const Fabric& fabric);
 
+std::string gigabits(double bytes_per_second);  // "200 Gbit/s"
+
 // Returns the hosts, sorted by name: "n10" after "n9".
 std::vector<int> hosts_by_name(const Fabric& fabric);
 
 // Returns the part of a fabric that some of its hosts, vertices, need to reach each other: these
 // hosts, the switches of the blocks that hold them up to the level at which all are in one block,
-// and the cables between these. Remarks are left out.
+// and the cables between these. Levels are those of the whole; remarks are left out.
 Fabric part_of(const Fabric& fabric, const std::vector<int>& hosts);
 
 // Hosts that reach each other through switches of levels up to `level`. Returns the number of each

@@ -90,7 +90,8 @@ struct NodeFindings {
 void compare_ports(std::vector<NodeFindings>& nodes);
 // Compares the ports with the cables of the fabric: names a port that has less than three quarters
 // of its cable's rate, or of what is usual at its switch; a cable that has less than the others
-// there; and a port that does not work where a cable is. Returns what is slow between switches. A
+// there; and a port that does not work where a cable is. Returns what is slow between switches, and
+// which of their leaf switches has a worse taper than others, where the nodes are on several. A
 // fabric without rates says nothing.
 std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const Fabric& fabric);
 // Adds to each node how fast its messages were, compared with the other nodes and with the rate of
