@@ -117,8 +117,11 @@ class Mover {
 }  // namespace
 
 JobStart job_of_this_start() {
-  return {environment("TRIREME_JOB"), environment("SLURM_JOB_ID"),
-          std::strtoll(environment("SLURM_RESTART_COUNT").c_str(), nullptr, 10)};
+  std::string name = environment("TRIREME_JOB");
+  const std::string job = environment("SLURM_JOB_ID"), of = environment("TRIREME_JOB_OF");
+  // A job that was submitted in one of a template has the name that this one's script gave itself.
+  if (!of.empty() && of != job && name == environment("TRIREME_JOB_SET")) name.clear();
+  return {name, job, std::strtoll(environment("SLURM_RESTART_COUNT").c_str(), nullptr, 10)};
 }
 
 bool RunBranch::follows(const JobStart& start) const {

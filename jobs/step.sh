@@ -35,7 +35,8 @@ if [[ -z ${TRIREME_JOB-} || $TRIREME_JOB == "${TRIREME_JOB_SET-}" ]]; then
 fi
 # When Slurm received this job and when it started it, in seconds since 1970. The run's events record them,
 # which shows how long the run was queued. After a requeue the job counts as new. Empty if Slurm does not say.
-export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED=''
+# They are of this job alone: one that is submitted in it gets these variables, too.
+export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED='' TRIREME_JOB_OF=$SLURM_JOB_ID
 
 # Says what runs where: the first line of each start in the log.
 begin_log() {
@@ -128,8 +129,8 @@ job_nodes() {
   scontrol show hostnames "${nodes:-$SLURM_JOB_NODELIST}"
 }
 
-# NAME TEXT: prints the value of a field in the output of `scontrol -o show job`.
-field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" <<< "$2"; }
+# NAME TEXT: prints the value of a field in the output of `scontrol -o show job`. A path may hold blanks.
+field() { sed -n "s/.* $1=//; T; s/ [A-Z][A-Za-z]*=.*//; s/ *$//; p" <<< "$2"; }
 
 # Joins lines of names to one line, "n1, n2".
 listed() { paste -sd, | sed 's/,/, /g'; }

@@ -31,6 +31,8 @@ constexpr const char* kTemplate = R"(#!/usr/bin/env bash
 # @FACTS@
 
 # @SITE_SETUP@
+program=$(@TRIREME@ version | sed -n '1p; s/^commit  */commit /p' | paste -sd,)
+echo "job $SLURM_JOB_ID ($SLURM_JOB_NAME), nodes $SLURM_JOB_NODELIST, ${program//,/, }"
 exec srun -K1 --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ @SRUN_OPTIONS@ @TRIREME@ scale --point @RUN_FOLDER@
 )";
 

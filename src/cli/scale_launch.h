@@ -19,7 +19,7 @@ struct ScaleLaunch {
   bool cpus_given = false;
 
   ClusterLimits limits() const {  // as far as the site tells them
-    return {site.memory, site.gpu_memory, loads_program(site), {}};
+    return {site.memory, site.gpu_memory, launcher == "sbatch" && loads_program(site), {}};
   }
 };
 

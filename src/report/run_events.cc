@@ -59,7 +59,10 @@ std::string text_in(const Json& object, std::string_view key) {
 JobTimes job_times_here() {
   const char* job = std::getenv("SLURM_JOB_ID");
   if (!job || !*job) return {};
-  // Only a script that runs nothing but this run knows that the job began for it.
+  // Only a script that runs nothing but this run knows that the job began for it. A job that was
+  // submitted in another one has that one's times.
+  const char* of = std::getenv("TRIREME_JOB_OF");
+  if (of && std::string_view(of) != job) return {job, {}, {}};
   return {job, seconds_in_environment("TRIREME_JOB_SUBMITTED"),
           seconds_in_environment("TRIREME_JOB_STARTED")};
 }

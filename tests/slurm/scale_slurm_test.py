@@ -90,6 +90,8 @@ class ScaleOnSlurm(unittest.TestCase):
             # A point's result is there a moment before Slurm calls its job completed.
             known = self.cluster.wait_for_state(job, "COMPLETED")
             self.assertEqual(known["NumNodes"], name[name.index("-n") + 2])
+            log = (self.folder / "jobs/points" / name / "log").read_text(encoding="utf-8")
+            self.assertRegex(log, rf"\Ajob {job} \(trireme-scale-\w+\), nodes n\S+, trireme \S+, commit \w+")
 
 
 if __name__ == "__main__":

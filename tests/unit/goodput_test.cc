@@ -376,6 +376,14 @@ TEST(RunEvents, AStartSaysWhenItsJobWasSubmitted) {
   ::setenv("TRIREME_JOB_STARTED", "", 1);
   ::setenv("SLURM_JOB_START_TIME", "1500", 1);  // perhaps of another run
   EventLog(path).write({.kind = "start", .job = job_times_here()});
+  // A job that was submitted in one of a template has that one's times in its environment.
+  ::setenv("TRIREME_JOB_SUBMITTED", "1000", 1);
+  ::setenv("TRIREME_JOB_OF", "7", 1);
+  EXPECT_EQ(job_times_here().submitted, 1000.0);
+  ::setenv("SLURM_JOB_ID", "8", 1);
+  EXPECT_EQ(job_times_here().job, "8");
+  EXPECT_EQ(job_times_here().submitted, std::nullopt);
+  ::unsetenv("TRIREME_JOB_OF");
   ::unsetenv("SLURM_JOB_ID");
   EventLog(path).write({.kind = "start", .job = job_times_here()});
   const std::vector<RunEvent> events = read_events(path);

@@ -421,6 +421,12 @@ class Templates(ProgramTest):
         self.assertEqual((event["nodes"], event["detail"], event["job"]), ("n1 n2", "n1, n2 cannot be reached", "7"))
         self.assertEqual((requeue["event"], requeue["detail"]), ("requeue", "stopped at step 9, requeued"))
 
+    def test_a_field_of_slurm_may_hold_blanks(self):
+        told = "JobId=7 Restarts=2 WorkDir=/my dir StdErr=/my Dir/a=b c.out StdIn=/dev/null StdOut=/my Dir/a=b c.out Power= "
+        self.assertEqual(self.run_functions(f"told='{told}'; for name in Restarts WorkDir StdOut Power None; do "
+                                            'echo "<$(field $name "$told")>"; done'),
+                         ["<2>", "</my dir>", "</my Dir/a=b c.out>", "<>", "<>"])
+
     def test_nobody_is_blamed_while_the_controller_is_out_of_reach(self):
         (self.folder / "lost_controller").touch()
         said = ["trireme: Slurm's controller cannot be reached from n1: the job waits for it"]

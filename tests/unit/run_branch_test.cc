@@ -227,6 +227,14 @@ TEST_F(RunBranchTest, ALaterStartOfAJobFollowsItsBranch) {
   const JobStart start = job_of_this_start();
   EXPECT_EQ(start.name + "/" + start.slurm_job, "chain/12");
   EXPECT_EQ(start.restarts, 2);
+  // Submitted in another job, whose script had given itself a name.
+  ::setenv("TRIREME_JOB_SET", "chain", 1);
+  ::setenv("TRIREME_JOB_OF", "11", 1);
+  EXPECT_EQ(job_of_this_start().name, "");
+  ::setenv("TRIREME_JOB_OF", "12", 1);
+  EXPECT_EQ(job_of_this_start().name, "chain");
+  ::unsetenv("TRIREME_JOB_SET");
+  ::unsetenv("TRIREME_JOB_OF");
 }
 
 TEST_F(RunBranchTest, RecordsAndReadsBack) {
