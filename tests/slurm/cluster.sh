@@ -440,9 +440,11 @@ TEXT
     for ((node = 1; node <= nodes; ++node)); do
       [[ $(leaf_of "$node") -ne $leaf ]] || members+=${members:+,}n$node
     done
-    echo "SwitchName=leaf$leaf Nodes=$members"
-  done > "$folder/topology.conf"
-  echo "SwitchName=spine1 Switches=leaf[1-$leaves]" >> "$folder/topology.conf"
+    echo "SwitchName = leaf$leaf \\"
+    echo "  nodes=\"$members\"# rack $leaf"
+  done > "$folder/racks.conf"
+  # As administrators write it: the program reads this file too, as Slurm does.
+  printf '# the network\nInclude racks.conf\nSwitchName=spine1 Switches=leaf[1-%d]\n' "$leaves" > "$folder/topology.conf"
   if [[ $gpus -gt 0 ]]; then
     for ((node = 0; node < gpus; ++node)); do
       mknod "$folder/dev/nvidia$node" c 1 3 ||

@@ -58,6 +58,21 @@ class Probe(unittest.TestCase):
         subprocess.run([*within, "tc", "qdisc", "change", "dev", link if node else prefix + link, "root", "tbf", "rate",
                         f"{mbit}mbit", "burst", "512k", "limit", "8m"], check=True)
 
+    def test_the_file_of_the_switches_is_read_as_slurm_reads_it(self):
+        told = self.cluster.scratch / "topology.txt"
+        told.write_text(self.cluster.call("scontrol", "show", "topology"), encoding="utf-8")
+
+        def shown(file):
+            fabric = self.cluster.scratch / "fabric.json"
+            text = self.cluster.call(self.program, "topo", "show", "--slurm", file, "--json", fabric)
+            cables = json.loads(fabric.read_text(encoding="utf-8"))["cables"]
+            return text, sorted(cable["ends"] for cable in cables)
+        text, cables = shown(self.cluster.folder / "topology.conf")
+        self.assertEqual(cables, [["leaf1", "n1"], ["leaf1", "n2"], ["leaf2", "n3"], ["leaf2", "n4"], ["spine1", "leaf1"],
+                                  ["spine1", "leaf2"]])
+        self.assertNotIn("remark", text)
+        self.assertEqual((text, cables), shown(told))
+
     def test_rates_are_those_of_the_links(self):
         def good(found):
             same, across = found[2]["distances"][1:]
