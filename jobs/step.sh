@@ -23,8 +23,6 @@ forget_other_job() {
   [[ -z $known ]] || grep -qxF "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" <<< "$known" || unset "${!SLURM_ARRAY_@}"
 }
 forget_other_job
-# The folder of temporary files may have been that of another job.
-[[ -d ${TMPDIR:-/tmp} ]] || unset TMPDIR
 # The job's name for commands. The number alone may mean all tasks of a job array.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}

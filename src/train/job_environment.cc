@@ -67,7 +67,8 @@ std::string remove_foreign_options(const std::vector<std::string>& options) {
     }
     line += fmt::format(" {}", each.variables);
   }
-  return lines + line + "\n";
+  // The folder of temporary files may have been that of a job, too.
+  return lines + line + "\n[[ -d ${TMPDIR:-/tmp} ]] || unset TMPDIR\n";
 }
 
 }  // namespace trireme

@@ -96,14 +96,28 @@ std::string srun_words(const Site& site, const JobRequest& request) {
   return words;
 }
 
+// Environment Modules 3 has a status of 0 whatever happens, and says ":ERROR:".
+constexpr const char* kLoadModule = R"sh(load_module() {
+  local said status
+  said=$(mktemp)
+  module load "$1" 2> "$said"
+  status=$?
+  [[ ! -s $said ]] || echo "$(< "$said")" >&2
+  if [[ $status -ne 0 ]] || grep -q ':ERROR:' "$said"; then
+    echo "trireme: the module $1 cannot be loaded (environment.modules): the job ends" >&2
+    exit 2
+  fi
+  rm -f "$said"
+}
+)sh";
+
 // `options` are those of the script's #SBATCH lines.
 std::string site_setup(const Site& site, const std::vector<std::string>& options) {
   std::string lines = remove_foreign_options(options);
-  for (const std::string& module : words_of(site.modules)) {
-    const std::string fault =
-        fmt::format("the module {} cannot be loaded (environment.modules): the job ends", module);
-    lines += fmt::format("module load {} ||\n  {{ echo {} >&2; exit {}; }}\n", shell_word(module),
-                         shell_word("trireme: " + fault), static_cast<int>(ExitStatus::kUsage));
+  const std::vector<std::string> modules = words_of(site.modules);
+  if (!modules.empty()) lines += kLoadModule;
+  for (const std::string& module : modules) {
+    lines += fmt::format("load_module {}\n", shell_word(module));
   }
   for (const std::string& variable : words_of(site.variables)) {
     const std::size_t equals = variable.find('=');

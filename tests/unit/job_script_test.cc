@@ -644,19 +644,17 @@ TEST_F(Job, WritesOutTheMicroBatchesThatReplicasMustDivide) {
 TEST_F(Job, WritesOutTheSite) {
   site_ = site_from_ini(
       "[slurm]\npartition = long\nconstraint = a&b\nextra = --exclusive --mail-type=END\n"
-      "[environment]\nmodules = gcc/12\nvariables = UCX_TLS=tcp,self A=$x\n"
+      "[environment]\nmodules = gcc/12 mpich\nvariables = UCX_TLS=tcp,self A=$x\n"
       "setup = \"ulimit -s unlimited\\nsource my.sh\"\n",
       "site.ini");
   std::string text = script("@NODES@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n");
-  // Without what keeps variables of other allocations out.
-  const std::size_t first = text.find("# What another"), end = text.find("module load");
+  // Without what keeps variables of other allocations out, and what loads a module.
+  const std::size_t first = text.find("# What another"), end = text.find("load_module gcc");
   text.erase(first, end - first);
   EXPECT_EQ(text,
             "2\n#SBATCH --partition=long\n#SBATCH --constraint=a&b\n#SBATCH --exclusive\n"
-            "#SBATCH --mail-type=END\nmodule load gcc/12 ||\n"
-            "  { echo 'trireme: the module gcc/12 cannot be loaded (environment.modules): the job "
-            "ends' >&2; exit 2; }\nexport UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\n"
-            "source my.sh\n");
+            "#SBATCH --mail-type=END\nload_module gcc/12\nload_module mpich\n"
+            "export UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\nsource my.sh\n");
 }
 
 TEST_F(Job, WritesOutOptionsOfSrun) {

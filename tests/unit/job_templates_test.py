@@ -113,12 +113,12 @@ class Templates(ProgramTest):
             self.check("bash", "-n", path)
             text = path.read_text(encoding="utf-8")
             self.assertNotRegex(text, "@[A-Z_]+@")
-            for line in ("#SBATCH --partition=long", "#SBATCH --exclusive", r"module load mpich \|\|",
+            for line in ("#SBATCH --partition=long", "#SBATCH --exclusive", "load_module mpich",
                          "export UCX_TLS=tcp,self", "ulimit -c 0", "#SBATCH --time=02:00:00",
                          "#SBATCH --open-mode=append", "#SBATCH --requeue"):
                 self.assertRegex(text, f"(?m)^{line}$")
             # sbatch reads its lines up to the first that is neither a comment nor empty.
-            self.assertNotIn("#SBATCH", text[text.index("\nmodule load"):])
+            self.assertNotIn("#SBATCH", text[text.index("\nload_module"):])
         self.assertIn("#SBATCH --signal=USR1@90\n",
                       (self.folder / "chain.sh").read_text(encoding="utf-8"))
 
@@ -210,13 +210,17 @@ class Templates(ProgramTest):
 
     def test_a_module_that_cannot_be_loaded_ends_the_job(self):
         script = self.fill("chain")
-        self.stand_in(("module", "#!/bin/sh\n[ $2 != mpich ]\n"))
-        done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False,
-                              env={"PATH": f"{self.folder}:/usr/bin:/bin"})
-        # bad input: a job: a module that cannot be loaded | the module mpich cannot be loaded
-        # (environment.modules): the job ends | 2
-        self.assertEqual((done.returncode, done.stderr),
-                         (2, "trireme: the module mpich cannot be loaded (environment.modules): the job ends\n"))
+        # A status, or none with Environment Modules 3; and no such command.
+        for module, words in (("#!/bin/sh\n[ $2 != mpich ]\n", ""),
+                              ("#!/bin/sh\n[ $2 != gcc ] || exit 0\necho 'Load.c(213):ERROR:105: no mpich' >&2\n",
+                               "Load.c(213):ERROR:105: no mpich\n")):
+            self.stand_in(("module", module))
+            done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False,
+                                  env={"PATH": f"{self.folder}:/usr/bin:/bin"})
+            # bad input: a job: a module that cannot be loaded | the module mpich cannot be loaded
+            # (environment.modules): the job ends | 2
+            self.assertEqual((done.returncode, done.stderr), (
+                2, words + "trireme: the module mpich cannot be loaded (environment.modules): the job ends\n"))
 
     def test_a_silent_sinfo_knows_nothing(self):
         self.stand_in(("sinfo", "#!/bin/sh\nsleep 300\n"))
