@@ -46,8 +46,16 @@ void take_rate(Fabric& fabric, std::size_t at, double rate, FabricSource from,
   }
 }
 
-// The host that has the adapter of one of these ports, and is called after its GUID for want of a
-// name.
+}  // namespace
+
+bool leads_to(const Cable& cable, const LocalPort& port) {
+  if (cable.adapter_port != 0 && port.number != 0 && cable.adapter_port != port.number) {
+    return false;
+  }
+  if (cable.adapter_guid != 0 && port.guid != 0) return cable.adapter_guid == port.guid;
+  return !cable.adapter.empty() && cable.adapter == port.adapter;
+}
+
 std::optional<int> host_of_ports(const Fabric& fabric, const std::vector<LocalPort>& ports) {
   for (const Cable& cable : fabric.cables()) {
     const bool is_own =
@@ -60,16 +68,6 @@ std::optional<int> host_of_ports(const Fabric& fabric, const std::vector<LocalPo
     if (fabric.vertices()[static_cast<std::size_t>(self)].name.ends_with(')')) return self;
   }
   return {};
-}
-
-}  // namespace
-
-bool leads_to(const Cable& cable, const LocalPort& port) {
-  if (cable.adapter_port != 0 && port.number != 0 && cable.adapter_port != port.number) {
-    return false;
-  }
-  if (cable.adapter_guid != 0 && port.guid != 0) return cable.adapter_guid == port.guid;
-  return !cable.adapter.empty() && cable.adapter == port.adapter;
 }
 
 void merge_ports(Fabric& fabric, const std::string& host, const std::vector<LocalPort>& ports) {

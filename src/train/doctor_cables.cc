@@ -201,11 +201,12 @@ std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const
   std::vector<std::string> names;
   for (const NodeFindings& node : nodes) names.push_back(node.node);
   Fabric copy = fabric;
-  const std::vector<int> host_of = add_nodes(copy, names);
+  std::vector<int> host_of = add_nodes(copy, names);
   const int known = static_cast<int>(fabric.vertices().size());
   std::map<int, std::size_t> node_of;  // of each host
   std::set<int> hosts;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (host_of[i] >= known) host_of[i] = host_of_ports(fabric, nodes[i].ports).value_or(known);
     if (host_of[i] < known) {
       node_of[host_of[i]] = i;
       hosts.insert(host_of[i]);

@@ -187,6 +187,19 @@ TEST(Doctor, NamesLeavesWithFewerCablesUp) {
   EXPECT_TRUE(compare_with_cables(nodes, fabric).empty());
 }
 
+TEST(Doctor, FindsANodeWithoutANameByItsPorts) {
+  const Fabric fabric = fabric_of_cables("\"n1 mlx5_0\"", "\"localhost mlx5_0\"");
+  std::vector<NodeFindings> nodes = {node_with_ports("n1", "100 Gb/sec (2X HDR)", 12.5e9)};
+  nodes[0].ports[0].guid = 0x10;
+  compare_with_cables(nodes, fabric);
+  EXPECT_EQ(on(nodes[0], "port mlx5_0/1").what,
+            "100 Gb/sec (2X HDR), but ibnetdiscover says that its cable has 200 Gbit/s");
+  nodes = {node_with_ports("n1", "100 Gb/sec (2X HDR)", 12.5e9)};
+  nodes[0].ports[0].guid = 0x11;
+  compare_with_cables(nodes, fabric);
+  EXPECT_EQ(on(nodes[0], "cable").verdict, Verdict::kNotHere);
+}
+
 TEST(Doctor, ComparesMessagesWithThePort) {
   const std::string rate = "200 Gb/sec (4X HDR)";
   std::vector<NodeFindings> nodes = {node_with_ports("n1", rate, 25e9),

@@ -60,6 +60,10 @@ std::optional<int> find_node(const Fabric& fabric, const std::string& name);
 // Whether a cable of a host is that of this port of the host, by adapter and number.
 bool leads_to(const Cable& cable, const LocalPort& port);
 
+// Returns the host that has the adapter of one of these ports, by GUID, and is called after a GUID
+// for want of a name.
+std::optional<int> host_of_ports(const Fabric& fabric, const std::vector<LocalPort>& ports);
+
 // The steps of read_cluster. Levels are found in each argument and in the result.
 //
 // `trusted` decides which hosts share a leaf, `detailed` has the cables. Hosts are matched by
