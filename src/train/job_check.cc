@@ -192,11 +192,14 @@ void check_program(const JobTemplate& job_template, const Config& config) {
 // Sets the point's nodes to the most of those that the job may get, or to the fewest, whose ranks
 // the grid can use; a start that gets others leaves some out. If there are none, leaves them.
 void choose_nodes(JobPoint& point, const JobRequest& request, bool most) {
+  constexpr int kMostTries = 10000;
   const auto [least, end] = request.nodes;
-  for (int i = 0; i <= end - least; ++i) {
+  for (int i = 0; i <= std::min(end - least, kMostTries); ++i) {
     const int nodes = most ? end - i : least + i;
+    const std::int64_t ranks = std::int64_t{nodes} * request.tasks_per_node;
+    if (ranks > kMostGridRanks) continue;
     try {
-      resolve_run_grid(point.config, nodes * request.tasks_per_node);
+      resolve_run_grid(point.config, static_cast<int>(ranks));
     } catch (const ConfigError&) {
       continue;
     }

@@ -98,16 +98,16 @@ std::string srun_words(const Site& site, const JobRequest& request) {
 
 // Environment Modules 3 has a status of 0 whatever happens, and says ":ERROR:".
 constexpr const char* kLoadModule = R"sh(load_module() {
-  local said status
+  local said status told
   said=$(mktemp)
   module load "$1" 2> "$said"
   status=$?
-  [[ ! -s $said ]] || echo "$(< "$said")" >&2
-  if [[ $status -ne 0 ]] || grep -q ':ERROR:' "$said"; then
-    echo "trireme: the module $1 cannot be loaded (environment.modules): the job ends" >&2
-    exit 2
-  fi
+  told=$(< "$said")
   rm -f "$said"
+  [[ -z $told ]] || echo "$told" >&2
+  [[ $status -ne 0 || $told == *:ERROR:* ]] || return 0
+  echo "trireme: the module $1 cannot be loaded (environment.modules): the job ends" >&2
+  exit 2
 }
 )sh";
 

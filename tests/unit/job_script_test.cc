@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/tensor/cuda.h"
 
 #include "support/message_of.h"
@@ -291,6 +292,9 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
   config_.grid.pipeline = 5;
   EXPECT_NE(refusal().find("4 nodes x 2 tasks: a grid with pipeline=5 and tensor=2 needs"),
             std::string::npos);
+  request_.nodes = {100, static_cast<int>(limits::kRanks)};
+  request_.tasks_per_node = 65536;
+  EXPECT_NE(refusal().find(" ranks are too many"), std::string::npos) << refusal();
   NodeRange range;
   EXPECT_EQ(read_value("3-12", range, between(1, 99)), "");
   EXPECT_EQ(write_value(range), "3-12");
