@@ -42,7 +42,7 @@ class Trireme(CMakePackage):
     depends_on("xz@5.2:")
     depends_on("yaml-cpp@0.7:")
     depends_on("hwloc@2:")
-    depends_on("zlib-api")
+    depends_on("zlib-api", type="test")
     depends_on("googletest@1.12:+gtest", type="test")
 
     conflicts("%gcc@:11", msg="Trireme is written in C++20")

@@ -41,7 +41,11 @@ if(NOT TRIREME_HAVE_CUDA)
   endforeach()
 else()
   set(architectures ${TRIREME_CUDA_ARCHITECTURES})
-  if(architectures STREQUAL release)
+  set(why "as TRIREME_CUDA_ARCHITECTURES says")
+  if(architectures STREQUAL AUTO)
+    include(TriremeCudaArchitectures)
+    trireme_architectures_here(architectures why)
+  elseif(architectures STREQUAL release)
     # Machine code for Ampere and Ada, Hopper, and both Blackwells; what comes later gets PTX.
     set(architectures 80-real 90a-real 100-real 120-real 120-virtual)
   endif()
@@ -110,7 +114,7 @@ else()
     _trireme_header_version(${TRIREME_CUDNN_INCLUDE_DIR}/cudnn_version.h
       CUDNN_MAJOR CUDNN_MINOR CUDNN_PATCHLEVEL TRIREME_CUDNN_VERSION)
   endif()
-  message(STATUS "CUDA: ${CUDAToolkit_VERSION} for ${TRIREME_CUDA_BUILT_FOR}")
+  message(STATUS "CUDA: ${CUDAToolkit_VERSION} for ${TRIREME_CUDA_BUILT_FOR}, ${why}")
 
   # What the program opens, and where it may be, for a package of it (TriremePackage.cmake).
   string(REGEX MATCH "^[0-9]+" _cuda_major ${CUDAToolkit_VERSION})

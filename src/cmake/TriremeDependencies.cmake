@@ -2,12 +2,31 @@
 # and so does the installed TriremeConfig.cmake: each looks the packages up on the machine where it
 # runs, so no path of a build machine is carried along. A missing package is an error that names it.
 find_package(PkgConfig REQUIRED)
+# MPI is MPICH, whose process manager and timers the program knows; it is found as pkg-config has it.
+pkg_check_modules(MPICH QUIET IMPORTED_TARGET mpich)
+if(NOT MPICH_FOUND)
+  find_program(TRIREME_OTHER_MPIEXEC mpiexec)
+  mark_as_advanced(TRIREME_OTHER_MPIEXEC)
+  set(_trireme_found "there is no mpiexec in the PATH either")
+  if(TRIREME_OTHER_MPIEXEC)
+    execute_process(COMMAND ${TRIREME_OTHER_MPIEXEC} --version TIMEOUT 20
+                    OUTPUT_VARIABLE _trireme_version ERROR_QUIET)
+    string(REGEX MATCH "[^\n]*[^ \t\n][^\n]*" _trireme_version "${_trireme_version}")
+    string(STRIP "${_trireme_version}" _trireme_version)
+    set(_trireme_found "${TRIREME_OTHER_MPIEXEC} calls itself '${_trireme_version}'")
+  endif()
+  message(FATAL_ERROR
+    "MPI: Trireme needs MPICH 4.0 or later, and pkg-config knows no module mpich; ${_trireme_found}. "
+    "Load MPICH's module, install it (Debian: libmpich-dev), or name the folder of its mpich.pc in "
+    "PKG_CONFIG_PATH.")
+endif()
+if(NOT Trireme_FIND_QUIETLY)
+  message(STATUS "MPI: MPICH ${MPICH_VERSION} in ${MPICH_PREFIX}")
+endif()
 find_package(Threads REQUIRED)
-find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Boost REQUIRED COMPONENTS program_options)
-pkg_check_modules(MPICH REQUIRED IMPORTED_TARGET mpich)
 # Debian installs HDF5 once for each MPI; elsewhere there is one.
 pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-mpich hdf5)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)

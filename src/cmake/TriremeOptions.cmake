@@ -9,8 +9,8 @@ option(TRIREME_OPENMP "Run operations on several threads with OpenMP" ON)
 set(TRIREME_CUDA AUTO CACHE STRING "Run on NVIDIA GPUs: AUTO (where the toolkit is found), ON or OFF")
 set(TRIREME_NCCL AUTO CACHE STRING "NCCL's communicators: AUTO, ON or OFF")
 set(TRIREME_CUDNN AUTO CACHE STRING "Attention by cuDNN: AUTO, ON or OFF")
-set(TRIREME_CUDA_ARCHITECTURES 90a CACHE STRING
-    "Compute capabilities to compile for, as in 80;90a, or release: all that packages carry")
+set(TRIREME_CUDA_ARCHITECTURES AUTO CACHE STRING
+    "Compute capabilities to compile for, as in 80;90a; AUTO: of this machine's GPUs; release: all that packages carry")
 set_property(CACHE TRIREME_CUDA TRIREME_NCCL TRIREME_CUDNN PROPERTY STRINGS AUTO ON OFF)
 set(TRIREME_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=, e.g. address,undefined")
 
