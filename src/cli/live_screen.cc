@@ -30,7 +30,11 @@ constexpr std::string_view kEraseBelow = "\x1b[J";
 
 bool LiveScreen::possible() {
   const char* kind = std::getenv("TERM");
-  return ::isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
+  return on_terminal() && kind != nullptr && std::strcmp(kind, "dumb") != 0;
+}
+
+bool LiveScreen::on_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1;
 }
 
 ViewSize LiveScreen::size() {

@@ -18,6 +18,8 @@ class LiveScreen {
  public:
   // Returns whether standard output is a terminal that can move its cursor.
   static bool possible();
+  // Returns whether standard output is a terminal at all.
+  static bool on_terminal();
   // Returns the terminal's current size, or 80 x 24 if it is unknown.
   static ViewSize size();
 

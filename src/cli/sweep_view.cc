@@ -82,6 +82,7 @@ std::vector<std::string> sweep_view(const SweepHistory& sweep, const ViewSize& s
   lines.push_back(fmt::format("* best: the lowest {} loss; loss: the mean of the last {} steps",
                               sweep.judged_by_validation() ? "validation" : "training",
                               SweepHistory::kLossSteps));
+  if (size.whole) return lines;
   if (lines.size() > size.rows) lines.resize(size.rows);
   for (std::string& line : lines) line = cut(line, size.columns);
   return lines;

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <limits>
 
 #include <fmt/format.h>
@@ -32,13 +33,13 @@ std::vector<std::string> view_of(const SweepHistory& sweep, const ViewSize& size
   return sweep_view(sweep, size);
 }
 
-// A table that is printed once may be long and wide.
+// What is printed once into a pipe or a file is whole, and a table may be long and wide.
 ViewSize printed_size(const RunHistory&) {
-  return LiveScreen::size();
+  return LiveScreen::on_terminal() ? LiveScreen::size() : ViewSize{.whole = true};
 }
 ViewSize printed_size(const SweepHistory&) {
   constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
-  return {kAny, kAny};
+  return {.columns = kAny, .rows = kAny, .whole = true};
 }
 
 bool is_finished(const RunHistory& run) {
@@ -55,11 +56,11 @@ std::string picture_of(const SweepHistory& sweep) {
   return picture_of_sweep(sweep);
 }
 
-std::string page_of(const RunHistory& run) {
+std::string page_of(const RunHistory& run, const std::string&) {
   return page_of_run(run);
 }
-std::string page_of(const SweepHistory& sweep) {
-  return page_of_sweep(sweep);
+std::string page_of(const SweepHistory& sweep, const std::string& path) {
+  return page_of_sweep(sweep, std::filesystem::path(path).parent_path().string());
 }
 
 struct TopRequest {
@@ -91,7 +92,7 @@ ExitStatus top(const TopRequest& request) {
   NamedOutput svg(request.svg.value_or("")), html(request.html.value_or(""));
   History history(request.folder);
   if (svg.is_there()) svg.write_whole(picture_of(history));
-  if (html.is_there()) html.write_whole(page_of(history));
+  if (html.is_there()) html.write_whole(page_of(history, *request.html));
   if (request.svg || request.html) return ExitStatus::kDone;
   if (!request.once && LiveScreen::possible()) return watch(history, request.every);
   return print(view_of(history, printed_size(history)));
@@ -118,6 +119,7 @@ Work parse_top(const Arguments& arguments) {
   options.add("once", request.once, "", "print once, as is done where there is no terminal");
   options.add("svg", request.svg, "", "draw the losses into this SVG file and end");
   options.add("html", request.html, "", "write the report into this file and end");
+  options.paths({"svg", "html"});
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");

@@ -91,12 +91,22 @@ std::vector<std::string> rank_rows(const RankTable& table) {
   return rows;
 }
 
-std::vector<std::string> event_rows(const RunHistory& history) {
+// The latest events, and before them the last failure if they leave it out.
+std::vector<RunEvent> latest_events(const RunHistory& history) {
   const std::vector<RunEvent>& events = history.events();
+  const auto begin =
+      events.end() - static_cast<std::ptrdiff_t>(std::min(events.size(), kLatestEvents));
+  std::vector<RunEvent> latest(begin, events.end());
+  if (std::ranges::any_of(latest, tells_of_an_end)) return latest;
+  const auto failure =
+      std::find_if(std::make_reverse_iterator(begin), events.rend(), tells_of_an_end);
+  if (failure != events.rend()) latest.insert(latest.begin(), *failure);
+  return latest;
+}
+
+std::vector<std::string> event_rows(const RunHistory& history) {
   std::vector<std::string> rows;
-  for (std::size_t i = events.size() - std::min(events.size(), kLatestEvents); i < events.size();
-       ++i) {
-    const RunEvent& event = events[i];
+  for (const RunEvent& event : latest_events(history)) {
     rows.push_back(
         row("event", fmt::format("{} ago, step {}: {}{}{}", duration_text(history.age(event)),
                                  event.step, printable(event.kind),
@@ -193,6 +203,7 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
     if (!curve.empty()) lines.emplace_back();
     lines.insert(lines.end(), curve.begin(), curve.end());
   }
+  if (size.whole) return lines;
   if (lines.size() > size.rows) lines.resize(size.rows);
   for (std::string& line : lines) line = cut(line, size.columns);
   return lines;

@@ -11,13 +11,15 @@ namespace trireme::cli {
 struct ViewSize {
   std::size_t columns = 80;
   std::size_t rows = 24;
+  bool whole = false;  // what takes more room is not cut: the view is for no terminal
 };
 
 // The characters of UTF-8 text, and the first `columns` of them.
 std::size_t characters_of(const std::string& text);
 std::string cut(const std::string& text, std::size_t columns);
 
-// Returns at most size.rows lines of at most size.columns characters, without control characters.
+// Returns at most size.rows lines of at most size.columns characters, without control characters;
+// with size.whole as many and as long ones as there are.
 // The loss curve takes the remaining room.
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8);
 

@@ -133,15 +133,20 @@ std::string html_facts(const Facts& facts) {
 }
 
 std::string html_table(const std::vector<std::string>& head,
-                       const std::vector<std::vector<std::string>>& rows) {
+                       const std::vector<std::vector<std::string>>& rows,
+                       const std::vector<std::string>& links) {
   std::string html = "<div class=\"wide\"><table>\n<thead><tr>";
   for (const std::string& cell : head) html += fmt::format("<th>{}</th>", escape_html(cell));
   html += "</tr></thead>\n<tbody>\n";
-  for (const std::vector<std::string>& row : rows) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     html += "<tr>";
-    for (const std::string& cell : row) {
+    for (std::size_t i = 0; i < rows[r].size(); ++i) {
+      const std::string& cell = rows[r][i];
       const char* css = cell.size() > kLongCell ? " class=\"text\"" : "";
-      html += fmt::format("<td{}>{}</td>", css, escape_html(cell));
+      const bool linked = i == 0 && r < links.size() && !links[r].empty();
+      html += linked ? fmt::format("<td{}><a href=\"{}\">{}</a></td>", css, escape_html(links[r]),
+                                   escape_html(cell))
+                     : fmt::format("<td{}>{}</td>", css, escape_html(cell));
     }
     html += "</tr>\n";
   }

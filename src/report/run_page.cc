@@ -222,19 +222,28 @@ std::string goodput_section(const RunHistory& history) {
          html_table({"where the time went", "time", "share"}, rows);
 }
 
-std::string table_of(const std::vector<RunEvent>& events) {
+std::string table_of(const char* name, const std::vector<const RunEvent*>& events) {
   if (events.empty()) return "";
   std::vector<std::vector<std::string>> rows;
   const std::size_t begin = events.size() > kMostEvents ? events.size() - kMostEvents : 0;
   for (std::size_t i = begin; i < events.size(); ++i) {
-    const RunEvent& event = events[i];
+    const RunEvent& event = *events[i];
     rows.push_back({utc_text(static_cast<std::int64_t>(event.time)), std::to_string(event.step),
                     event.kind, event.seconds > 0.0 ? fmt::format("{:.2f}", event.seconds) : "",
                     event.detail});
   }
-  return fmt::format("<h2>Events{}</h2>\n",
+  return fmt::format("<h2>{}{}</h2>\n", name,
                      begin > 0 ? fmt::format(", the last {}", kMostEvents) : "") +
          html_table({"time (UTC)", "step", "event", "seconds", ""}, rows);
+}
+
+// Checkpoints are many, and have a table of their own below that of failures and starts.
+std::string tables_of(const std::vector<RunEvent>& events) {
+  std::vector<const RunEvent*> checkpoints, others;
+  for (const RunEvent& event : events) {
+    (event.kind == "checkpoint" ? checkpoints : others).push_back(&event);
+  }
+  return table_of("Events", others) + table_of("Checkpoints", checkpoints);
 }
 
 std::string bytes_rate(double bytes_per_second) {
@@ -398,7 +407,7 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
     body += communication_of(*history.communication(),
                              read_fabric_record(history.folder() + "/fabric.json"));
   }
-  return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));
+  return html_page(fmt::format("Run {}", history.folder()), goes_on, body + tables_of(events));
 }
 
 }  // namespace trireme

@@ -156,8 +156,14 @@ std::string dot(double x, double y, int colour, const std::string& title) {
   }
 }
 
+std::string linked(const PlotLine& line, const std::string& svg) {
+  if (line.link.empty()) return svg;
+  return fmt::format("<a href=\"{}\">{}</a>\n", escape_html(line.link), svg);
+}
+
 std::string line_of(const PlotLine& line, const PlotAxis& x, const PlotAxis& y) {
   std::string path, marks;
+  const bool dots = line.dots || std::ranges::count_if(line.marks, drawable) == 1;
   for (const PlotMark& mark : line.marks) {
     if (!drawable(mark)) continue;
     const double px = x.at(mark.x), py = std::clamp(y.at(mark.y), y.to - 2, y.from + 2);
@@ -168,7 +174,7 @@ std::string line_of(const PlotLine& line, const PlotAxis& x, const PlotAxis& y) 
       marks += fmt::format("<path d=\"M{:.1f} {:.1f}h8m-4 0V{:.1f}m-4 0h8\" class=\"s{} thin\"/>\n",
                            px - 4, top, bottom, line.colour % kColours);
     }
-    if (line.dots) {
+    if (dots) {
       marks += dot(px, py, line.colour, title_of(mark.title));
     } else if (!mark.title.empty()) {
       marks +=
@@ -177,23 +183,36 @@ std::string line_of(const PlotLine& line, const PlotAxis& x, const PlotAxis& y) 
     }
   }
   if (path.empty()) return "";
-  return fmt::format("<path d=\"{}\" class=\"s{}{}\"/>\n", path, line.colour % kColours,
-                     line.dashed ? " dashed" : "") +
-         marks;
+  return linked(line, fmt::format("<path d=\"{}\" class=\"s{}{}\"/>\n", path,
+                                  line.colour % kColours, line.dashed ? " dashed" : "") +
+                          marks);
 }
 
-std::string legend(const std::vector<PlotLine>& lines) {
+struct Legend {
   std::string svg;
+  double more = 0.0;  // the height of its lines below the first
+};
+
+Legend legend_of(const std::vector<PlotLine>& lines) {
+  constexpr double kLine = 18;
+  Legend legend;
   double at = kLeft;
   for (const PlotLine& line : lines) {
     if (line.name.empty()) continue;
-    svg += fmt::format("<path d=\"M{:.1f} 31h22\" class=\"s{}{}\"/>\n", at, line.colour % kColours,
-                       line.dashed ? " dashed" : "");
-    if (line.dots) svg += dot(at + 11, 31, line.colour, "");
-    svg += text_at(at + 27, 35, "left", line.name);
-    at += 27 + 7.0 * static_cast<double>(line.name.size()) + 14;
+    const double width = 27 + 7.0 * static_cast<double>(line.name.size());
+    if (at > kLeft && at + width > kWidth) {
+      at = kLeft;
+      legend.more += kLine;
+    }
+    const double y = 31 + legend.more;
+    std::string entry = fmt::format("<path d=\"M{:.1f} {:.0f}h22\" class=\"s{}{}\"/>\n", at, y,
+                                    line.colour % kColours, line.dashed ? " dashed" : "");
+    if (line.dots) entry += dot(at + 11, y, line.colour, "");
+    entry += text_at(at + 27, y + 4, "left", line.name);
+    legend.svg += linked(line, entry);
+    at += width + 14;
   }
-  return svg;
+  return legend;
 }
 
 }  // namespace
@@ -224,14 +243,18 @@ std::string escape_html(std::string_view text) {
 
 std::string svg_of(const Plot& plot) {
   const PlotAxis x = x_axis(plot), y = y_axis(plot);
-  std::string svg = opening(kHeight, plot.title) + axes(plot, x, y);
+  std::string svg = axes(plot, x, y);
   for (const PlotEvent& event : plot.events) {
     if (!std::isfinite(event.x) || event.x < x.least || event.x > x.most) continue;
     svg += fmt::format("<path d=\"M{:.1f} {:.1f}V{:.1f}\" class=\"s{} event\">{}</path>\n",
                        x.at(event.x), y.to, y.from, event.colour % kColours, title_of(event.title));
   }
   for (const PlotLine& line : plot.lines) svg += line_of(line, x, y);
-  return svg + legend(plot.lines) + "</svg>\n";
+  const Legend legend = legend_of(plot.lines);
+  if (legend.more > 0.0) {
+    svg = fmt::format("<g transform=\"translate(0 {:.0f})\">\n{}</g>\n", legend.more, svg);
+  }
+  return opening(kHeight + legend.more, plot.title) + svg + legend.svg + "</svg>\n";
 }
 
 std::string svg_of_shares(const std::string& title, const std::vector<std::string>& names,

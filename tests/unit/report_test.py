@@ -104,7 +104,7 @@ class Pages(unittest.TestCase):
         self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
         self.assertFalse(any("started again at step 0" in t for t in titles))
         self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
-        goodput, ranks, chosen, tuned, used, events = tree.iter(HTML + "table")
+        goodput, ranks, chosen, tuned, used, events, checkpoints = tree.iter(HTML + "table")
         rows = [[text_of(cell) for cell in row] for row in goodput.iter(HTML + "tr")]
         self.assertEqual([row[0] for row in rows], [
             "where the time went", "computation", "exposed communication", "data", "evaluation", "checkpoints",
@@ -113,8 +113,9 @@ class Pages(unittest.TestCase):
         self.assertEqual(rows[-1][2], "100.0 %")
         self.assertAlmostEqual(sum(float(row[2].split()[0]) for row in rows[1:-1]), 100.0, delta=0.5)
         rows = [[text_of(cell) for cell in row] for row in events.iter(HTML + "tr")]
-        self.assertEqual(len(rows), 1 + 4)
-        self.assertEqual(rows[2][1:4], ["250", "checkpoint", "1.25"])
+        self.assertEqual([row[2] for row in rows[1:]], ["start", "start"])
+        rows = [[text_of(cell) for cell in row] for row in checkpoints.iter(HTML + "tr")]
+        self.assertEqual([row[1:4] for row in rows[1:]], [["250", "checkpoint", "1.25"], ["500", "checkpoint", "1.50"]])
         rows = [[text_of(cell) for cell in row] for row in ranks.iter(HTML + "tr")]
         self.assertEqual(len(rows), 1 + 32)  # the slowest
         self.assertEqual(rows[1], ["39", "<n2>", "39, 0, 0", "0.439", "0", "0", "1.39", "1907", "300"])

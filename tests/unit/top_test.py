@@ -117,6 +117,19 @@ class Printed(RunFolderTest):
         self.assertEqual(events, [("1", r"checkpoint, detail 1\n"), ("2", r"start, detail 2\n"),
                                   ("3", r"straggler, detail 3\n")])
         self.assertIn("loss  1 ", text)  # there is room for the curve
+        # What happened last may hide a failure, and a pipe has room for long lines.
+        with open(self.run_folder / "events.jsonl", "a", encoding="utf-8") as file:
+            for step, event in enumerate(["failure"] + 120 * ["checkpoint"], start=10):
+                file.write(json.dumps({"time": int(time.time()) - 100, "step": step, "event": event,
+                                       "detail": "long " * 30 + event}) + "\n")
+        events = re.findall(r"(?m)^event .* ago, step (\d+): (.*)$", self.top())
+        self.assertEqual(events, [(str(step), f"{event}, " + "long " * 30 + event) for step, event in
+                                  ((10, "failure"), (128, "checkpoint"), (129, "checkpoint"), (130, "checkpoint"))])
+        self.expect_done("top", "run", "--html", "run.html")
+        page = (self.folder / "run.html").read_text(encoding="utf-8")
+        before, _, after = page.partition("<h2>Checkpoints, the last 100</h2>")
+        self.assertIn("<td>failure</td>", before)
+        self.assertEqual((before.count("<td>checkpoint</td>"), after.count("<td>checkpoint</td>")), (0, 100))
         # One rank has no peers; nobody is slow.
         alone = {**head, "stragglers": [], "ranks": [[0, 0, 0, 0, 2, 0.25, 0, 0, 1e8, 0]]}
         (self.run_folder / "ranks.json").write_text(json.dumps(alone), encoding="utf-8")
@@ -348,14 +361,36 @@ class Sweeps(RunFolderTest):
         plots = list(root.iter(svg + "svg"))
         self.assertEqual([plot.get("aria-label") for plot in plots], ["Training loss"])
         legend = [text.text for text in plots[0].iter(svg + "text") if text.get("class") == "left"]
-        self.assertEqual(legend, ["0", "1 (best)"])
+        self.assertEqual(legend, ["optim.lr 0.001", "optim.lr 0.0003 (best)"])
+        # Curves, their names and the rows of the table lead to the reports of their runs.
+        links = [link.get("href") for link in root.iter(svg + "a")] + [link.get("href") for link in root.iter(html + "a")]
+        self.assertEqual(links, ["point-0/report.html", "point-1/report.html"] * 2 + [
+            "point-0/report.html", "point-1/report.html", "point-2/report.html"])
         titles = [title.text for title in plots[0].iter(svg + "title")]
         self.assertIn("point 0 (optim.lr 0.001), step 30: 2.5", titles)
         cells = [["".join(cell.itertext()) for cell in row] for row in root.iter(html + "tr")]
         self.assertEqual(cells[2], ["1", "0.0003", "20 of 30", "2.2500", "", "best", "running"])
+        self.expect_done("top", "sweep", "--html", "all.html")
+        self.assertIn('<a href="sweep/point-1/report.html">1</a>', (self.folder / "all.html").read_text(encoding="utf-8"))
         self.assertIn("http-equiv", (self.sweep / "sweep.html").read_text(encoding="utf-8"))
         self.assertEqual(len([path for path in ElementTree.parse(self.folder / "losses.svg").iter(svg + "path")
                               if (path.get("class") or "") in ("s0", "s1") and "L" in path.get("d")]), 2)
+
+
+    def test_one_point_is_seen_and_a_long_legend_is_whole(self):
+        for number in range(8):
+            self.point(number, 0.001 * (number + 1), 1 if number == 0 else 20, 2.5)
+        self.expect_done("top", "sweep", "--html", "sweep.html")
+        svg = "{http://www.w3.org/2000/svg}"
+        plot, = ElementTree.parse(self.folder / "sweep.html").getroot().iter(svg + "svg")
+        seen = [mark for mark in plot.iter() if "step 1: 2.5" in "".join(mark.itertext())
+                and mark.get("class") not in (None, "hit") and not list(mark.iter(svg + "path"))]
+        self.assertEqual(len(seen), 1, ElementTree.tostring(plot))
+        names = {text.text: (float(text.get("x")), float(text.get("y")))
+                 for text in plot.iter(svg + "text") if (text.text or "").startswith("optim.lr")}
+        self.assertEqual(len(names), 8)
+        self.assertGreater(len({y for _, y in names.values()}), 1)
+        self.assertTrue(all(x + 7 * len(name) <= 640 for name, (x, _) in names.items()), names)
 
 
 class Screen:

@@ -16,7 +16,9 @@ std::string html_page(const std::string& title, bool goes_on, const std::string&
 // Turns a plot of svg_plot.h into a file of its own, with the colours and fonts of the page.
 std::string standalone_svg(const std::string& plot);
 std::string html_facts(const Facts& facts);
+// `links`: where the first cell of each row leads; empty, or an empty text: nowhere.
 std::string html_table(const std::vector<std::string>& head,
-                       const std::vector<std::vector<std::string>>& rows);
+                       const std::vector<std::vector<std::string>>& rows,
+                       const std::vector<std::string>& links = {});
 
 }  // namespace trireme

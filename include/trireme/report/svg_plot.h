@@ -21,11 +21,13 @@ struct PlotMark {
 };
 
 struct PlotLine {
-  std::string name;  // in the legend; empty: no entry
+  std::string name;  // in the legend, which has as many lines as it takes; empty: no entry
   std::vector<PlotMark> marks = {};
   int colour = 0;
   bool dashed = false;
-  bool dots = true;  // false: the marks are invisible, but still show their titles
+  // false: the marks are invisible, but still show their titles; a mark that is alone is seen
+  bool dots = true;
+  std::string link = {};  // where a click on the line or on its name leads; empty: nowhere
 };
 
 struct PlotEvent {  // a vertical line
