@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/printable.h"
@@ -32,9 +33,11 @@ ValidationSplit parse_validation_split(const std::string& text) {
       return split;
     }
   }
-  if (view.starts_with("tail:") && parse_all(view.substr(5), split.bytes) && split.bytes > 0) {
-    split.rule = ValidationSplit::Rule::kTail;
-    return split;
+  if (view.starts_with("tail:")) {
+    const std::int64_t bytes = read_size(view.substr(5)).value_or(0);
+    if (bytes > 0) {
+      return {.rule = ValidationSplit::Rule::kTail, .bytes = static_cast<std::uint64_t>(bytes)};
+    }
   }
   throw ConfigError(
       fmt::format("validation split '{}': expected none, hash:FRACTION with a "

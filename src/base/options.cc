@@ -34,6 +34,7 @@ Options::Options(std::string usage, bool takes_config_file)
     add("config", config_file_, "", "INI file to read before the flags, which win over it",
         not_empty());
     keys_.back().default_text = "none";
+    paths({"config"});
   }
 }
 
@@ -45,6 +46,14 @@ void Options::add_key(Key key) {
 void Options::alias(const std::string& name, const std::string& key) {
   TRIREME_CHECK(find(key) && !find(name), fmt::format("{} cannot stand for {}", name, key));
   aliases_.push_back({name, key});
+}
+
+void Options::paths(std::initializer_list<std::string_view> names, PathForm form) {
+  for (const std::string_view name : names) {
+    const auto key = find(name);
+    TRIREME_CHECK(key.has_value(), fmt::format("there is no key {}", name));
+    keys_[*key].paths = form;
+  }
 }
 
 void Options::add_positional(const std::string& name, std::vector<std::string>& target,
@@ -284,7 +293,12 @@ void refuse_value(std::string_view section, const OptionValues::value_type& entr
 }
 
 void Options::apply(const Setting& setting) {
-  const std::string problem = keys_[setting.key].read(setting.value);
+  const Key& key = keys_[setting.key];
+  const bool has_section = key.name.find('.') != std::string::npos;
+  std::string value = setting.value;
+  std::string problem =
+      expand_paths(value, key.paths, has_section ? variables_ : PathVariables::kAll);
+  if (problem.empty()) problem = key.read(value);
   if (!problem.empty()) throw ConfigError(fmt::format("{}: {}", setting.where, problem));
 }
 

@@ -345,6 +345,7 @@ void declare(Options& options, BenchArguments& given) {
               "comm: what the table's algorithms are chosen for, as comm.network of train: auto, "
               "none, or files",
               not_empty());
+  options.paths({"network"}, PathForm::kList);
   options.add("seconds", given.seconds, "s", "comm: of all repeats of a size; auto: no limit",
               above(0.0));
   options.add("fewest", given.fewest, "", "comm: repeats of each carrier whatever --seconds says",
@@ -401,6 +402,7 @@ void declare(Options& options, BenchArguments& given) {
   options.add("same-bits", given.same_bits, "",
               "step: sums that have the same bits on every grid, as run.same_bits of train");
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
+  options.paths({"json"});
 }
 
 // Reports requests that no rank can fulfil, before any rank starts.

@@ -149,6 +149,7 @@ Work parse_doctor(const Arguments& arguments) {
   options.add("slurm", given.named.slurm, "file",
               "Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
               "empty: what is found, if --dump is empty too");
+  options.paths({"dump", "slurm"});
   options.add("topology", given.named.topology, "name",
               "which topology of topology.yaml; empty: the cluster's default");
   options.parse(arguments);

@@ -63,6 +63,7 @@ Work parse_eval(const Arguments& arguments) {
   Options options("trireme eval --checkpoint RUN_OR_FILE [--data PATH,...] [--KEY VALUE]...");
   options.add("data", given.data, "HDF5 shards",
               "what to evaluate on: files or folders; default: the held-out data of the training");
+  options.paths({"data"}, PathForm::kWeightedList);
   declare_inference(options, given.inference);
   options.add("batch.micro", given.micro, "samples", "what one replica computes at a time",
               between(1, limits::kSequences));

@@ -1,11 +1,10 @@
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
@@ -27,33 +26,9 @@ struct ExportArguments {
   ExportRequest request;
   std::string format = "safetensors";
   std::string dtype = "fp32";
-  std::optional<std::string> shard_size;
+  std::optional<ByteSize> shard_size;
   double timeout = 600;
 };
-
-// "5GB", "500MB", "1000".
-std::int64_t bytes_of(const std::string& text) {
-  constexpr std::array kUnits = {std::pair{"TB", 1e12}, std::pair{"GB", 1e9}, std::pair{"MB", 1e6},
-                                 std::pair{"KB", 1e3}};
-  constexpr double kMost = 1e15;
-  std::string_view number = text;
-  double unit = 1.0;
-  for (const auto& [name, factor] : kUnits) {
-    if (!number.ends_with(name)) continue;
-    number.remove_suffix(2);
-    unit = factor;
-    break;
-  }
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  const double bytes = value * unit;
-  if (error != std::errc() || end != number.data() + number.size() ||
-      !(bytes >= 1.0 && bytes <= kMost)) {
-    throw ConfigError(fmt::format(
-        "--shard-size {}: must be a number of bytes, KB, MB, GB or TB, as in 5GB", shown(text)));
-  }
-  return static_cast<std::int64_t>(bytes);
-}
 
 DType dtype_named(const std::string& name) {
   return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32;
@@ -96,11 +71,12 @@ Work parse_export(const Arguments& arguments) {
               "what to write; onnx: the model as a graph of operations, with its weights",
               one_of({"safetensors", "onnx"}));
   options.add("output", given.request.folder, "", "a new folder for the files");
+  options.paths({"checkpoint", "output"});
   options.add("dtype", given.dtype, "", "type of the weights in the files",
               one_of({"fp32", "bf16", "fp16"}));
   options.add("shard-size", given.shard_size, "",
-              "more weights than this make several files of safetensors and an index; auto: 5GB",
-              not_empty());
+              "more weights than this make several files of safetensors and an index; auto: 5GiB",
+              between(1, 1e15));
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang; while the checkpoint is read its bytes "
               "add to that",
@@ -118,12 +94,10 @@ Work parse_export(const Arguments& arguments) {
   if (given.format == "onnx") {
     given.request.format = ExportRequest::Format::kOnnx;
     if (given.shard_size) {
-      throw ConfigError(
-          fmt::format("--shard-size {}: the weights of a graph of ONNX are one file: leave it out",
-                      shown(*given.shard_size)));
+      throw ConfigError("--shard-size: the weights of a graph of ONNX are one file: leave it out");
     }
   }
-  if (given.shard_size) given.request.most_bytes = bytes_of(*given.shard_size);
+  if (given.shard_size) given.request.most_bytes = given.shard_size->count;
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return export_on_ranks(runtime, given); }};
 }

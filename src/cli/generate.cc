@@ -45,6 +45,7 @@ void declare(Options& options, GenerateArguments& given) {
   options.add("tokenizer", given.tokenizer, "",
               "a shard of the data that the model was trained on; default: the one named in the "
               "checkpoint");
+  options.paths({"tokenizer"});
   declare_inference(options, given.inference);
 }
 

@@ -57,6 +57,7 @@ Work parse_import(const Arguments& arguments) {
               "a file of safetensors, or a folder with model.safetensors or with "
               "model.safetensors.index.json; a config.json beside it describes the model");
   options.add("output", given.run_folder, "", "the new run's folder, which gets a checkpoint");
+  options.paths({"from", "output"});
   add_model_keys(options, given.model);
   options.add("allow-nonfinite", given.allow_nonfinite, "",
               "take weights that are NaN or infinite, too; without it they are refused");

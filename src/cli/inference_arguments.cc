@@ -32,6 +32,8 @@ void declare_inference(Options& options, InferenceRequest& given) {
       "what the algorithms of collectives are chosen for, as in trireme train: auto, none, or "
       "files",
       not_empty());
+  options.paths({"checkpoint", "grid.order"});
+  options.paths({"comm.network"}, PathForm::kList);
   options.add(
       "comm.timeout", given.timeout, "seconds",
       "an operation under way for longer is a hang; while the checkpoint is read its bytes add "

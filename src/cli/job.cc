@@ -39,6 +39,7 @@ void declare(Options& options, JobArguments& given) {
               "what is particular to the cluster; without it that of TRIREME_SITE, else "
               "share/trireme/jobs/site.ini, which shows all keys");
   options.add("output", given.output, "file", "write the script there and not to the terminal");
+  options.paths({"site", "output"});
   options.add("submit", given.submit, "", "hand it to sbatch");
   add_job_keys(options, given.request);
   add_config_keys(options, given.config);
@@ -156,6 +157,7 @@ Work parse_job(const Arguments& arguments) {
   Options options("trireme job TEMPLATE [--config FILE] [--site FILE] [--SECTION.KEY VALUE]...",
                   true);
   declare(options, given);
+  options.for_job();
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("job");

@@ -203,6 +203,7 @@ Work parse_memory(const Arguments& arguments) {
               "of each rank's GPU, in MiB or as 80G; empty: ranks compute on CPUs");
   options.add("json", given.json, "file",
               "the same for programs, with what a step computes and sends; empty: none");
+  options.paths({"json"});
   add_config_keys(options, given.config);
   options.ignore_section("job");  // for `trireme job`
   options.parse(arguments, read_run_config);

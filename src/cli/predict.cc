@@ -95,6 +95,8 @@ void declare(Options& options, PredictArguments& given) {
               "how many of the likeliest classes or tokens are told; all where there are fewer",
               between(1, limits::kTokens));
   options.add("json", given.json, "", "a file that gets a line of JSON for each picture or text");
+  options.paths({"json"});
+  options.paths({"input"}, PathForm::kList);
   options.add("normalisation", given.normalisation, "",
               "pictures: 'mean R G B, deviation R G B' of the colours, 0 to 1; default: the "
               "checkpoint's");
@@ -106,6 +108,7 @@ void declare(Options& options, PredictArguments& given) {
   options.add("tokenizer", given.tokenizer, "",
               "texts: a shard of the data that the model was trained on; default: the one named in "
               "the checkpoint");
+  options.paths({"tokenizer"});
   declare_inference(options, given.inference);
   options.add("batch.micro", given.micro, "samples", "what one replica computes at a time",
               between(1, limits::kSequences));

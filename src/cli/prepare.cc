@@ -1,18 +1,19 @@
 #include "trireme/io/prepare.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/io/prepare_images.h"
 
 #include "cli/commands.h"
@@ -28,7 +29,7 @@ struct PrepareArguments {
   bool images = false, skip_bad = false;
   std::optional<std::string> tokenizer, size, end_of_text, class_folder;
   std::string validation = "none", document_separator;
-  std::optional<std::int64_t> limit;
+  std::optional<ByteSize> limit;
   std::int64_t seed = 1;
   std::optional<int> threads;
 };
@@ -39,6 +40,8 @@ void declare(Options& options, PrepareArguments& given) {
                          "with --images folders and tar archives of pictures");
   options.add("input", given.input, "", "the same, separated by commas");
   options.add("output", given.output, "", "folder for train.h5 and validation.h5", not_empty());
+  options.paths({"output"});
+  options.paths({"input"}, PathForm::kList);
   options.add("images", given.images, "",
               "prepare pictures (JPEG, PNG): the folder that a picture lies in is its class, "
               "folders train and test are the two files");
@@ -59,6 +62,7 @@ void declare(Options& options, PrepareArguments& given) {
       "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model or "
       "of a tokenizer.json (byte-level BPE, WordPiece); auto: bpe:4096",
       not_empty());
+  options.paths({"tokenizer"});
   options.add("end-of-text", given.end_of_text, "",
               "the token of a tokenizer.json that ends documents; auto: the one that is known to",
               not_empty());
@@ -69,7 +73,7 @@ void declare(Options& options, PrepareArguments& given) {
   options.add("document-separator", given.document_separator, "",
               "cuts files into documents; \\n \\t \\0 \\\\ and \\xNN are understood; default: a "
               "file is a document");
-  options.add("limit", given.limit, "bytes", "only so much of a text; auto: all of it",
+  options.add("limit", given.limit, "bytes", "only so much of a text, as in 2G; auto: all of it",
               at_least(1));
   options.add("seed", given.seed, "", "of the vocabulary's sample, of hash:F and of class:F",
               at_least(0));
@@ -104,8 +108,7 @@ PrepareKind common_options(const PrepareArguments& given) {
   options.output = given.output;
   options.validation = parse_validation_split(given.validation);
   options.seed = static_cast<std::uint64_t>(given.seed);
-  options.threads =
-      given.threads.value_or(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  options.threads = given.threads.value_or(usual_threads());
   return options;
 }
 
@@ -120,7 +123,7 @@ PrepareOptions text_options(const PrepareArguments& given) {
   options.tokenizer =
       parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), given.end_of_text.value_or(""));
   options.document_separator = unescaped(given.document_separator, "--document-separator");
-  options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(0));
+  options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(ByteSize()).count);
   check_validation(options);
   return options;
 }

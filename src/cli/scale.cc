@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
@@ -65,6 +65,7 @@ void declare(Options& options, ScaleArguments& given) {
               "the least parallel efficiency that the verdict calls efficient", between(0.01, 1.0));
   options.add("dry-run", given.dry_run, "", "show the points and start nothing");
   options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
+  options.paths({"output", "site", "point"});
   add_config_keys(options, given.config);
 }
 
@@ -91,8 +92,8 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
   // The simulated nodes get the same number of cores in every point. Otherwise a point with fewer
   // nodes would have larger ones.
   if (launch.launcher == "mpiexec" && !plan.config.run.threads) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    plan.config.run.threads = std::max(1, cores / (plan.nodes.back() * plan.ranks_per_node));
+    plan.config.run.threads =
+        std::max(1, usual_threads() / (plan.nodes.back() * plan.ranks_per_node));
   }
   plan.efficiency = given.efficiency;
   plan.launcher = launch.launcher;

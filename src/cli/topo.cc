@@ -82,6 +82,7 @@ void declare(Options& options, TopoArguments& given) {
               "built-in model's, show draws no load of links");
   options.add("output", given.output, "file",
               "order: write the order there, for grid.order; empty: do not");
+  options.paths({"dump", "slurm", "sysfs", "hwloc", "network", "json", "svg", "config", "output"});
   options.add("ranks", given.ranks, "",
               "choose, explain: ranks of the job, node after node; 0: as many as the nodes hold",
               between(0, 1 << 20));

@@ -13,6 +13,8 @@
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/kernel_files.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 
 #include "core_sharing.h"
 
@@ -20,11 +22,10 @@ namespace trireme {
 namespace {
 
 std::string no_gpu_message(std::size_t rank, const GpuEnvironment& given) {
-  const auto& visible = given.cuda_visible_devices;
-  if (visible && given.slurm_gpus_on_node.empty()) {
-    return fmt::format(
-        "local rank {} sees no GPU, because CUDA_VISIBLE_DEVICES is '{}': unset it, or name one",
-        rank, *visible);
+  const VisibleDevices visible = read_visible_devices(given.cuda_visible_devices);
+  if (visible.kind != VisibleDevices::Kind::kAll && given.slurm_gpus_on_node.empty()) {
+    return fmt::format("local rank {} sees no GPU: {}: unset it, or name one", rank,
+                       words_on(visible));
   }
   if (!given.slurm_job.empty()) {
     return fmt::format(
@@ -37,6 +38,13 @@ std::string too_few_message(std::size_t ranks, std::size_t gpus, const GpuEnviro
   const std::string head =
       fmt::format("{} ranks on this node see {} GPU{}, and each needs its own: ", ranks, gpus,
                   gpus == 1 ? "" : "s");
+  const VisibleDevices visible = read_visible_devices(given.cuda_visible_devices);
+  if (visible.kind == VisibleDevices::Kind::kMig) {
+    return head + fmt::format(
+                      "{}: give each rank an instance of its own (Slurm: --gpus-per-task=1), "
+                      "or let them share with --comm.backend mpi",
+                      words_on(visible));
+  }
   const auto on_node = static_cast<std::size_t>(std::atoi(given.slurm_gpus_on_node.c_str()));
   if (on_node >= ranks && on_node > gpus) {
     return head + fmt::format("the job has {} here, so leave out what hides them{}", on_node,
@@ -62,6 +70,60 @@ GpuEnvironment gpu_environment() {
   found.slurm_gpu_bind = environment("SLURM_GPU_BIND");
   found.nccl_launch_order = environment("NCCL_LAUNCH_ORDER_IMPLICIT");
   return found;
+}
+
+VisibleDevices read_visible_devices(const std::optional<std::string>& text) {
+  using enum VisibleDevices::Kind;
+  VisibleDevices found;
+  if (!text) return found;
+  found.text = *text;
+  found.kind = kNone;
+  const auto kind_of = [](const std::string& entry) {
+    if (entry.starts_with("GPU-")) return kUuids;
+    if (entry.starts_with("MIG-")) return kMig;
+    const bool digits =
+        !entry.empty() && std::ranges::all_of(entry, [](char c) { return c >= '0' && c <= '9'; });
+    return digits ? kIndices : kNone;
+  };
+  for (std::string entry : split_list(*text)) {
+    entry.erase(0, std::min(entry.find_first_not_of(' '), entry.size()));
+    entry.erase(entry.find_last_not_of(' ') + 1);
+    const auto kind = kind_of(entry);
+    if (kind == kNone || (found.count > 0 && kind != found.kind)) {
+      found.ignored = entry;
+      break;
+    }
+    found.kind = kind;
+    ++found.count;
+  }
+  return found;
+}
+
+std::string words_on(const VisibleDevices& devices) {
+  using enum VisibleDevices::Kind;
+  const std::string text = fmt::format("CUDA_VISIBLE_DEVICES is '{}'", shown(devices.text));
+  const std::string rest = devices.ignored.empty() ? ""
+                                                   : fmt::format("; CUDA ignores it from '{}' on",
+                                                                 shown(devices.ignored));
+  const std::string instances = counted(devices.count, "MIG instance");
+  switch (devices.kind) {
+    case kAll:
+      return "";
+    case kNone:
+      return text + (devices.text == "NoDevFiles"
+                         ? ", by which Slurm hides all GPUs from a task that was granted none"
+                         : ", which hides all GPUs");
+    case kIndices:
+      return text + ", numbers of GPUs" + rest;
+    case kUuids:
+      return text + ", unique ids of GPUs" + rest;
+    case kMig:
+      return fmt::format(
+                 "{}, {}{}", text, instances,
+                 devices.count > 1 ? ", of which CUDA shows a process the first alone" : "") +
+             rest;
+  }
+  return text;
 }
 
 // A rank takes the GPU with the fewest ranks among those that it sees, and the first of several

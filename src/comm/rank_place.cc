@@ -1,6 +1,7 @@
 #include "rank_place.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -8,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "trireme/base/control_group.h"
 #include "trireme/base/kernel_files.h"
 #include "trireme/base/node_names.h"
 #include "trireme/comm/launcher.h"
@@ -23,6 +25,10 @@ Place own_place() {
   host_name().copy(place.host, sizeof place.host - 1);
   first_line_of("/proc/sys/kernel/random/boot_id").copy(place.machine, sizeof place.machine - 1);
   place.cpus = own_cpu_mask();
+  const std::vector<GroupLimit> limits = group_limits(GroupResource::kProcessors);
+  for (std::size_t i = 0; i < std::min(limits.size(), place.quotas.size()); ++i) {
+    place.quotas[i] = {std::hash<std::string>()(limits[i].group), limits[i].amount};
+  }
   return place;
 }
 
@@ -31,6 +37,20 @@ Place own_place() {
 std::size_t memory_of_host() {
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::optional<double> quota_of(const std::vector<Place>& of_machine, std::size_t own) {
+  std::vector<std::vector<GroupLimit>> limits;
+  for (const Place& place : of_machine) {
+    limits.emplace_back();
+    for (const Place::Quota& quota : place.quotas) {
+      if (quota.processors > 0.0) {
+        limits.back().push_back({std::to_string(quota.group), quota.processors});
+      }
+    }
+  }
+  const auto share = least_share(limits, own);
+  return share ? std::optional(share->amount) : std::nullopt;
 }
 
 bool names_are_shared(const std::vector<Place>& places) {

@@ -1,7 +1,10 @@
 // Where each rank runs.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -16,7 +19,17 @@ struct Place {
   char host[128] = {};    // the kernel's name of it
   char machine[64] = {};  // the running kernel; several nodes of a launcher may share it
   CpuMask cpus;
+  // The processors that control groups grant, from the process's own group upwards; 0: no more.
+  struct Quota {
+    std::uint64_t group = 0;
+    double processors = 0.0;
+  };
+  std::array<Quota, 8> quotas = {};
 };
+
+// Returns the least part of a quota that rank `own` has among ranks of one machine; nullopt without
+// any quota.
+std::optional<double> quota_of(const std::vector<Place>& of_machine, std::size_t own);
 
 // The host's memory in bytes. Pinned pages reduce it for everything that runs on the node.
 std::size_t memory_of_host();

@@ -17,6 +17,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/thread.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/comm/launcher.h"
 
 #include "device_carrier.h"
@@ -186,6 +187,7 @@ void Runtime::Impl::join_world() {
 void Runtime::Impl::find_place() {
   std::unordered_map<std::string_view, int> seen;
   std::vector<CpuMask> masks;  // of the ranks of this machine
+  std::vector<Place> neighbours;
   std::size_t own_mask = 0;
   const Place& own = places[static_cast<std::size_t>(mpi.rank)];
   local_size = 0;
@@ -199,10 +201,13 @@ void Runtime::Impl::find_place() {
       own_mask = masks.size();
     }
     if (std::strcmp(place.node, own.node) == 0) ++local_size;
-    if (std::strcmp(place.machine, own.machine) == 0) masks.push_back(place.cpus);
+    if (std::strcmp(place.machine, own.machine) != 0) continue;
+    masks.push_back(place.cpus);
+    neighbours.push_back(place);
   }
   nodes = static_cast<int>(seen.size());
-  cores = limit_by_scheduler(share_cores(masks)[own_mask], local_size);
+  cores = cores_within(limit_by_scheduler(share_cores(masks)[own_mask], local_size),
+                       quota_of(neighbours, own_mask));
 }
 
 std::unique_ptr<Communicator> Runtime::Impl::make_world() {

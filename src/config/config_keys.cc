@@ -59,16 +59,20 @@ void add_run_keys(Options& options, Config::Run& run) {
               "replicas must divide; costs memory for up to 4 more gradients on few replicas, and "
               "a tied matrix's gradient twice; GPUs then communicate by mpi",
               {}, OnChange::kRounding);
+  options.paths({"run.folder", "run.resume", "run.start_from"});
   options.alias("threads", "run.threads");
   options.alias("resume", "run.resume");
   options.alias("device", "run.device");
 }
 
 void add_data_keys(Options& options, Config::Data& data) {
-  options.add("data.train", data.train, "HDF5 shards",
-              "what to train on: files or folders, mixed by weight", {}, OnChange::kCompared);
+  options.add(
+      "data.train", data.train, "HDF5 shards",
+      "what to train on: files or folders, mixed by weight; \\ before , or = keeps it in a path",
+      {}, OnChange::kCompared);
   options.add("data.validation", data.validation, "HDF5 shards",
-              "held-out data to evaluate on: files or folders", {}, OnChange::kCompared);
+              "held-out data to evaluate on: files or folders, as data.train", {},
+              OnChange::kCompared);
   options.add("data.mask_documents", data.mask_documents, "",
               "text: attention does not cross the borders of documents; a sample of a masked "
               "language model ends with its document",
@@ -98,6 +102,7 @@ void add_data_keys(Options& options, Config::Data& data) {
   options.add("data.threads", data.threads, "threads per rank",
               "pictures: how many read, crop and normalise them ahead of their use",
               between(1, limits::kThreads), OnChange::kNothing);
+  options.paths({"data.train", "data.validation"}, PathForm::kWeightedList);
 }
 
 void add_batch_keys(Options& options, Config::Batch& batch) {
@@ -192,6 +197,7 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               "file with a rank, or a node for all of its ranks, on each line; on CPUs the results "
               "have the same bits in every order, with comm.order tree and comm.reduce fp32",
               not_empty(), OnChange::kSums);
+  options.paths({"grid.order"});
 }
 
 void add_recompute_keys(Options& options, Config::Recompute& recompute) {
@@ -299,6 +305,7 @@ void add_loop_keys(Options& options, Config& config) {
       "some in turn in the first steps, which changes no bit; with any, before the first step, so "
       "that two starts may choose differently. Where NCCL carries the tensors it does nothing",
       {}, OnChange::kNothing);
+  options.paths({"comm.network"}, PathForm::kList);
 }
 
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {
@@ -327,6 +334,7 @@ void add_nccl_keys(Options& options, Config::Nccl& nccl) {
               "IB, Socket, or the name of a network plugin: a run without this network ends "
               "instead of going on by a slower one",
               not_empty(), OnChange::kNothing);
+  options.paths({"nccl.tuner"});
 }
 
 // Calls `visit` for each path of a list that commas separate.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
@@ -199,13 +199,6 @@ class Trial {
   std::array<float, kPeriod> sums_{};  // sum over all ranks of element i % kPeriod
 };
 
-// Returns 0 for an unknown suffix.
-std::int64_t unit_of(std::string_view suffix) {
-  if (suffix.empty()) return 1;
-  const std::size_t power = suffix.size() == 1 ? std::string_view("KMG").find(suffix[0]) : 3;
-  return power < 3 ? std::int64_t{1024} << (10 * power) : 0;
-}
-
 // Returns the seconds of the slowest rank.
 double timed_run(Trial& trial, const Carrier& carrier, double pause) {
   trial.prepare();
@@ -306,16 +299,12 @@ double median(std::vector<double> values) {
 
 std::int64_t read_bytes(const std::string& text, std::string_view flag) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const std::int64_t unit = unit_of({rest, static_cast<std::size_t>(end - rest)});
-  const bool good = error == std::errc() && unit > 0 && value > 0 && value <= kMost / unit;
-  if (!good || value * unit < kElementBytes) {
+  const std::int64_t bytes = read_size(text).value_or(0);
+  if (bytes < kElementBytes || bytes > kMost) {
     throw ConfigError(fmt::format(
         "{} {}: expected bytes, at least 4 and at most 1024G, as in 512, 64K or 16M", flag, text));
   }
-  return value * unit;
+  return bytes;
 }
 
 std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to, int factor) {

@@ -80,23 +80,22 @@ std::string entry_of(std::string_view text, std::string_view key) {
 std::string processor_of(const fs::path& root) {
   const std::string model = processor_in(kernel_text(root / "proc/cpuinfo"));
   const std::int64_t count = std::ssize(online_cpus(root / "sys"));
-  const std::optional<double> quota = processor_quota(root);
-  const std::string limited = quota ? fmt::format(", a quota of {:g}", *quota) : "";
+  const auto quota = least_limit(group_limits(GroupResource::kProcessors, root));
+  const std::string limited = quota ? fmt::format(", a quota of {:g}", quota->amount) : "";
   if (count == 0) return model + limited;
   return fmt::format("{}, {}{}", model, counted(count, "logical processor"), limited);
 }
 
 // "GROUP PROCESSORS GROUP PROCESSORS", to be sent.
-std::string quotas_text(const std::vector<GroupQuota>& quotas) {
+std::string quotas_text(const std::vector<GroupLimit>& quotas) {
   std::string text;
-  for (const GroupQuota& quota : quotas)
-    text += fmt::format("{} {} ", quota.group, quota.processors);
+  for (const GroupLimit& quota : quotas) text += fmt::format("{} {} ", quota.group, quota.amount);
   return text;
 }
-std::vector<GroupQuota> read_quotas(const std::string& text) {
-  std::vector<GroupQuota> quotas;
+std::vector<GroupLimit> read_quotas(const std::string& text) {
+  std::vector<GroupLimit> quotas;
   std::istringstream words(text);
-  for (GroupQuota quota; words >> quota.group >> quota.processors;) quotas.push_back(quota);
+  for (GroupLimit quota; words >> quota.group >> quota.amount;) quotas.push_back(quota);
   return quotas;
 }
 
@@ -153,6 +152,8 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
   std::vector<std::string> mine;
   if (runtime.local_rank() == 0) {
     const double threads = static_cast<double>(device.context.threads) * runtime.local_size();
+    const std::vector<GroupLimit> quotas = group_limits(GroupResource::kProcessors, root);
+    const auto quota = least_limit(quotas);
     const bool on_cpu = device.context.device.kind == DeviceKind::kCpu;
     mine = {node_name(),
             processor_of(root),
@@ -160,8 +161,8 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
             device.name,
             first_line_of(root / "proc/sys/kernel/random/boot_id"),
             std::to_string(on_cpu ? online_cpus(root / "sys").size() : 0),
-            fmt::format("{}", std::min(threads, processor_quota(root).value_or(threads))),
-            quotas_text(processor_quotas(root))};
+            fmt::format("{}", std::min(threads, quota ? quota->amount : threads)),
+            quotas_text(quotas)};
     for (std::string& line : mine) std::replace(line.begin(), line.end(), '\n', ' ');
   }
   Conditions found;

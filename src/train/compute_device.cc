@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include "trireme/base/kernel_files.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/tensor/cuda.h"
@@ -108,7 +109,7 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   runtime.use_device(cuda, device, backend, tuning);
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
-  context.host_threads = request.threads.value_or(runtime.cores());
+  context.host_threads = request.threads.value_or(usual_threads(runtime.cores()));
   context.gpu_memory = runtime.world().all_reduce_host(context.gpu_memory, ReduceOp::kMin);
   return {
       .context = std::move(context),
@@ -162,22 +163,26 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
                               sees ? world.rank() : world.size()};
     world.all_reduce_host(std::span<int>(lowest), ReduceOp::kMin);
     const auto [blind, seeing] = lowest;
+    const std::string words =
+        words_on(read_visible_devices(gpu_environment().cuda_visible_devices));
+    const std::string why_none = found.why_none + (words.empty() ? "" : "; " + words);
     if (blind == world.size()) return on_gpu(runtime, cuda, found.count, request);
     if (request.device == "cuda") {
       throw ConfigError(fmt::format(
           "run.device is cuda, but rank {} sees no GPU ({}): use cpu or auto, or ask the launcher "
           "for GPUs (Slurm: --gpus-per-node)",
-          blind, world.broadcast_text(found.why_none, blind)));
+          blind, world.broadcast_text(why_none, blind)));
     }
     if (seeing < world.size()) {
       description = fmt::format("cpu, for rank {} sees no GPU and others do", blind);
     } else if (!gpu_environment().slurm_gpus_on_node.empty()) {
-      description = "cpu, though Slurm granted GPUs: " + found.why_none;
+      description = "cpu, though Slurm granted GPUs: " + why_none;
     }
   }
-  return {.context = ops::make_cpu_context(request.threads.value_or(runtime.cores())),
-          .name = "cpu",
-          .description = description};
+  return {
+      .context = ops::make_cpu_context(request.threads.value_or(usual_threads(runtime.cores()))),
+      .name = "cpu",
+      .description = description};
 }
 
 }  // namespace trireme

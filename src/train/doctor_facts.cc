@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
+#include "trireme/base/control_group.h"
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
 #include "trireme/base/kernel_files.h"
@@ -33,22 +34,9 @@ std::int64_t memory_entry(const fs::path& root, const std::string& name) {
 }
 
 // Returns the lowest limit of this process's control group and of those above it.
-std::optional<std::int64_t> memory_limit(const fs::path& root) {
-  std::ifstream groups(root / "proc/self/cgroup");
-  std::string group;
-  for (std::string line; std::getline(groups, line);) {
-    if (line.starts_with("0::/")) group = line.substr(4);
-  }
-  std::optional<std::int64_t> least;
-  for (fs::path part = group;; part = part.parent_path()) {
-    const std::string text = first_line_of(root / "sys/fs/cgroup" / part / "memory.max");
-    if (!text.empty() && text != "max") {
-      const std::int64_t limit = std::atoll(text.c_str());
-      least = std::min(limit, least.value_or(limit));
-    }
-    if (part.empty() || part == part.parent_path()) break;
-  }
-  return least;
+std::optional<double> lowest_limit(GroupResource resource, const fs::path& root) {
+  const auto least = least_limit(group_limits(resource, root));
+  return least ? std::optional(least->amount) : std::nullopt;
 }
 
 std::vector<std::string> entries_of(const fs::path& folder) {
@@ -89,7 +77,10 @@ void gather_node(NodeFacts& facts, const fs::path& root) {
   facts.online_cpus = online_cpus(root / "sys");
   facts.memory = memory_entry(root, "MemTotal");
   facts.memory_available = memory_entry(root, "MemAvailable");
-  facts.memory_limit = memory_limit(root);
+  if (const auto limit = lowest_limit(GroupResource::kMemory, root)) {
+    facts.memory_limit = static_cast<std::int64_t>(*limit);
+  }
+  facts.processor_quota = lowest_limit(GroupResource::kProcessors, root);
   struct statvfs shm {};
   if (statvfs((root / "dev/shm").c_str(), &shm) == 0) {
     facts.shared_memory =

@@ -80,15 +80,22 @@ bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
   return true;
 }
 
+VisibleDevices visible_devices_of(const NodeFacts& facts) {
+  return read_visible_devices(facts.gpu_environment.cuda_visible_devices);
+}
+
+// CUDA names an instance as "NVIDIA H100 80GB HBM3 MIG 1g.10gb".
+bool is_mig(const GpuFacts& gpu) {
+  return gpu.properties.name.find(" MIG ") != std::string::npos;
+}
+
 bool check_devices(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (facts.devices.count == 0) {
-    const auto& visible = facts.gpu_environment.cuda_visible_devices;
-    findings.push_back(
-        {Verdict::kProblem, "GPUs", "none can be used: " + facts.devices.why_none,
-         visible ? fmt::format("CUDA_VISIBLE_DEVICES is '{}': unset it, or ask Slurm for GPUs with "
-                               "--gpus-per-node",
-                               *visible)
-                 : "ask Slurm for GPUs with --gpus-per-node; see what nvidia-smi says"});
+    const std::string words = words_on(visible_devices_of(facts));
+    findings.push_back({Verdict::kProblem, "GPUs", "none can be used: " + facts.devices.why_none,
+                        !words.empty()
+                            ? words + ": unset it, or ask Slurm for GPUs with --gpus-per-node"
+                            : "ask Slurm for GPUs with --gpus-per-node; see what nvidia-smi says"});
     return false;
   }
   for (std::size_t i = 0; i < facts.gpus.size(); ++i) {
@@ -115,8 +122,22 @@ bool check_devices(const NodeFacts& facts, std::vector<Finding>& findings) {
 // A rank cannot reach GPUs that are hidden from it, so NCCL sets up no direct links to them.
 void check_visibility(const NodeFacts& facts, std::vector<Finding>& findings) {
   const auto& environment = facts.gpu_environment;
+  const VisibleDevices visible = visible_devices_of(facts);
+  if (!visible.ignored.empty()) {
+    findings.push_back({Verdict::kWarning, "visible GPUs", words_on(visible),
+                        "write numbers alone, or unique ids alone, with commas between them"});
+  } else if (visible.kind != VisibleDevices::Kind::kAll) {
+    findings.push_back({Verdict::kOk, "visible GPUs", words_on(visible), ""});
+  }
+  const bool instances = std::ranges::any_of(facts.gpus, is_mig);
+  if (instances) {
+    findings.push_back({Verdict::kOk, "MIG",
+                        "cuda:0 is a part of a GPU: CUDA shows a process one instance, and "
+                        "instances reach each other through the host",
+                        ""});
+  }
   const int on_node = std::atoi(environment.slurm_gpus_on_node.c_str());
-  if (facts.devices.count >= on_node) return;
+  if (instances || facts.devices.count >= on_node) return;
   findings.push_back(
       {Verdict::kWarning, "GPUs of the job",
        fmt::format("this task sees {} of the {} that the job has here: NCCL cannot link GPUs that "

@@ -1,6 +1,8 @@
 // The findings of doctor about a node, except its GPUs.
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
+
 #include "train/doctor_checks.h"
 
 namespace trireme::doctor {
@@ -44,8 +46,12 @@ void check_files(const NodeFacts& facts, std::vector<Finding>& findings) {
 
 void check_processors(const NodeFacts& facts, std::vector<Finding>& findings) {
   const std::size_t own = facts.own_cpus.size();
-  const std::string what = fmt::format("{} of {} for this process, {}", own,
-                                       facts.online_cpus.size(), facts.instructions);
+  const std::string quota =
+      facts.processor_quota
+          ? fmt::format(", the control group's quota is {:g}", *facts.processor_quota)
+          : "";
+  const std::string what = fmt::format("{} of {} for this process{}, {}", own,
+                                       facts.online_cpus.size(), quota, facts.instructions);
   if (own <= 1 && facts.online_cpus.size() > 1) {
     findings.push_back({Verdict::kWarning, "processors", what,
                         "ask Slurm for more with --cpus-per-task, or see that nothing binds it"});
@@ -63,7 +69,8 @@ void check_memory(const NodeFacts& facts, std::vector<Finding>& findings) {
   std::string what = fmt::format("{} of {:.1f} GiB available", available, gib(facts.memory));
   std::int64_t usable = facts.memory_available;
   if (facts.memory_limit) {
-    what += fmt::format(", {:.1f} GiB allowed", gib(*facts.memory_limit));
+    what += fmt::format(", the control group's limit is {}",
+                        size_text(static_cast<std::uint64_t>(*facts.memory_limit)));
     usable = std::min(usable, *facts.memory_limit);
   }
   const bool little = usable < 1024 * kMiB;

@@ -93,6 +93,38 @@ void check_family_stays(const Config& config, const Config& point) {
                   before, now));
 }
 
+// A point's configuration, and its changes as flags whose paths are expanded.
+struct SweptPoint {
+  Config config;
+  std::vector<std::string> flags;
+};
+
+SweptPoint swept_point(const std::vector<std::string>& flags, const Config& config) {
+  SweptPoint point{config, {}};
+  Options options("");
+  add_config_keys(options, point.config);
+  options.for_job();
+  options.parse(flags);
+  check_config(point.config);
+  const std::vector<OptionDescription> keys = options.keys();
+  for (const std::string& flag : flags) {
+    const std::string name = flag.substr(2, flag.find('=') - 2);
+    const auto key = std::ranges::find_if(keys, [&](const OptionDescription& one) {
+      return one.name == name || std::ranges::find(one.aliases, name) != one.aliases.end();
+    });
+    if (key->name == "run.folder") {
+      throw ConfigError(
+          "job.sweep: run.folder cannot vary: each point has a folder of its own in it, as "
+          "run/point-0");
+    }
+    const bool expanded = key->paths != PathForm::kNone;
+    point.flags.push_back(
+        fmt::format("--{}={}", key->name,
+                    expanded ? options.value_of(key->name) : flag.substr(flag.find('=') + 1)));
+  }
+  return point;
+}
+
 // Returns what each run changes. The changes are not checked yet.
 std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& config,
                                 const JobRequest& request) {
@@ -112,16 +144,17 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
     }
     return points;
   }
-  for (std::vector<std::string>& flags : sweep_points(request.sweep)) {
+  for (const std::vector<std::string>& flags : sweep_points(request.sweep)) {
     JobPoint point{
         .config = config, .flags = {}, .nodes = request.nodes.most, .grid = {}, .memory = {}};
     if (sweeps) {
-      point.config = parse_config(flags, config).config;
+      SweptPoint swept = swept_point(flags, config);
+      point.config = std::move(swept.config);
+      point.flags = std::move(swept.flags);
       check_family_stays(config, point.config);
       point.config.run.folder = fmt::format("{}/point-{}", point.config.run.folder, points.size());
-      flags.push_back("--run.folder=" + point.config.run.folder);
+      point.flags.push_back("--run.folder=" + point.config.run.folder);
     }
-    point.flags = std::move(flags);
     points.push_back(std::move(point));
   }
   return points;

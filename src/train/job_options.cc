@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t kMostMib = std::int64_t{1} << 40;
+constexpr std::int64_t kMib = std::int64_t{1} << 20, kMostMib = std::int64_t{1} << 40;
 
 // Whether a character has no special meaning for a shell or for sbatch.
 bool is_plain(char c) {
@@ -41,8 +41,9 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("slurm.constraint", site.constraint, "", "features of the nodes");
   options.add("slurm.mpi", site.mpi, "", "srun --mpi", not_empty());
   options.add("slurm.gres_name", site.gres_name, "", "the GPUs' name", not_empty());
-  options.add("slurm.memory", site.memory, "MiB", "memory of a node", between(1, kMostMib));
-  options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", between(1, kMostMib));
+  std::optional<MebibyteSize> memory, gpu_memory;
+  options.add("slurm.memory", memory, "MiB", "memory of a node", between(1, kMostMib));
+  options.add("slurm.gpu_memory", gpu_memory, "MiB", "memory of a GPU", between(1, kMostMib));
   options.add("slurm.asks_memory", site.asks_memory, "", "whether jobs ask for memory (--mem)");
   options.add("slurm.extra", site.extra, "", "more options of sbatch");
   options.add("slurm.srun", site.srun, "", "more options of srun");
@@ -50,6 +51,8 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("environment.variables", site.variables, "", "variables to export");
   options.add("environment.setup", site.setup, "", "shell to run before the step");
   options.parse_ini(text, origin);
+  if (memory) site.memory = memory->count;
+  if (gpu_memory) site.gpu_memory = gpu_memory->count;
   const std::pair<const char*, const std::string*> plain[] = {{"slurm.partition", &site.partition},
                                                               {"slurm.account", &site.account},
                                                               {"slurm.qos", &site.qos},
@@ -99,9 +102,10 @@ void add_job_keys(Options& options, JobRequest& request) {
               "on each node; with GPUs one for each", between(1, 65536));
   options.add("job.cpus_per_task", request.cpus_per_task, "cores", "of each rank",
               between(1, 65536));
-  options.add("job.memory", request.memory, "MiB a node",
-              "to ask for: 1500, 1500M, 2G; auto: twice the estimate, at most what a node has",
-              not_empty());
+  options.add(
+      "job.memory", request.memory, "MiB a node",
+      "to ask for: 1500, 1500M, 64G, 64 GiB; auto: twice the estimate, at most what a node has",
+      not_empty());
   options.add("job.time", request.time, "", "limit, as sbatch takes it", not_empty());
   options.add("job.name", request.name, "", "of the job", not_empty());
   options.add("job.log", request.log, "file",
@@ -132,6 +136,7 @@ void add_job_keys(Options& options, JobRequest& request) {
               "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
+  options.paths({"job.log"});
   for (const char* name :
        {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name", "log", "grace",
         "sweep", "counts", "min_nodes", "partition", "account", "srun", "sbatch", "dependency"}) {
@@ -142,14 +147,8 @@ void add_job_keys(Options& options, JobRequest& request) {
 }
 
 std::int64_t read_mib(std::string_view text, const std::string& key) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  if (error == std::errc() && value >= 1 && value <= kMostMib) {
-    if (unit.empty() || unit == "M") return value;
-    if (unit == "G") return value * 1024;
-    if (unit == "T") return value * 1024 * 1024;
-  }
+  const std::int64_t mib = read_size(text, kMib).value_or(0) / kMib;
+  if (mib >= 1 && mib <= kMostMib) return mib;
   throw ConfigError(
       fmt::format("{} {}: expected an amount of memory, as in 1500M, 64G or 1T", key, shown(text)));
 }

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 
+#include "trireme/base/control_group.h"
 #include "trireme/base/error.h"
+#include "trireme/base/kernel_files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/resident_memory.h"
+#include "trireme/base/text.h"
+#include "trireme/comm/gather_lines.h"
 #include "trireme/train/dry_run_input.h"
 
 namespace trireme {
@@ -26,35 +33,97 @@ std::int64_t needed_on_node(const PeakMemory& memory, int tasks) {
   return mib_of((memory.total + kProcessBytes) * tasks);
 }
 
-void check_node(const PeakMemory& memory, int tasks, std::int64_t node_mib, double times,
-                const FindRemedy& remedy) {
-  const std::int64_t needed = needed_on_node(memory, tasks);
-  if (static_cast<double>(needed) <= times * static_cast<double>(node_mib)) return;
-  const auto fits = [=](const PeakMemory& other) {
-    return needed_on_node(other, tasks) <= node_mib;
-  };
-  throw ConfigError(fmt::format(
-      "memory: {} ranks a node need about {} MiB ({} each: {}, {} program), a node has {}: fewer "
-      "tasks a node, or {}",
-      tasks, needed, mib_of(memory.total + kProcessBytes), text_by_use(memory),
-      mib_of(kProcessBytes), node_mib, remedy(fits)));
-}
-
-// The ranks of the node that has the least memory for each of its ranks.
-struct RanksOfNode {
+// Ranks that share a node's memory, or what a control group grants to them of it.
+struct SharedMemory {
   int tasks = 0;
-  std::int64_t node_mib = 0;
+  std::int64_t mib = 0;
+  std::string limit = {};  // the file that has the control group's; empty: it is the node's
 };
 
-// Collective over the world.
-RanksOfNode tightest_node(Runtime& runtime) {
-  constexpr std::int64_t kTasks = std::int64_t{1} << 20;
-  const int tasks = runtime.local_size();
-  const std::int64_t each = mib_of(physical_memory_bytes()) / tasks;
-  const auto least =
-      runtime.world().all_reduce_host(std::int64_t{each * kTasks + tasks}, ReduceOp::kMin);
-  const auto found = static_cast<int>(least % kTasks);
-  return {.tasks = found, .node_mib = least / kTasks * found};
+std::string text_of_shortage(const PeakMemory& memory, const SharedMemory& shared,
+                             const FindRemedy& remedy) {
+  const auto fits = [=](const PeakMemory& other) {
+    return needed_on_node(other, shared.tasks) <= shared.mib;
+  };
+  const std::string each =
+      fmt::format("about {} MiB ({} each: {}, {} program)", needed_on_node(memory, shared.tasks),
+                  mib_of(memory.total + kProcessBytes), text_by_use(memory), mib_of(kProcessBytes));
+  if (shared.limit.empty()) {
+    return fmt::format("memory: {} ranks a node need {}, a node has {}: fewer tasks a node, or {}",
+                       shared.tasks, each, shared.mib, remedy(fits));
+  }
+  return fmt::format(
+      "memory: {} in a control group need {}, its limit is {} ({}): ask for more (Slurm's --mem, a "
+      "container's --memory), take fewer tasks a node, or {}",
+      counted(shared.tasks, "rank"), each, shared.mib, shared.limit, remedy(fits));
+}
+
+// Whether the ranks cannot run. They need less than the largest of them, each at another time; one
+// rank alone needs what it needs, and the system ends who exceeds a control group's limit.
+bool is_hopeless(const PeakMemory& memory, const SharedMemory& shared) {
+  constexpr double kDoubt = 2.0;
+  if (shared.tasks == 1 && !shared.limit.empty()) return mib_of(memory.total) > shared.mib;
+  return static_cast<double>(needed_on_node(memory, shared.tasks)) >
+         kDoubt * static_cast<double>(shared.mib);
+}
+
+// What a rank knows of its memory, as lines for the others and back.
+struct MemoryOfRank {
+  std::string machine;
+  std::int64_t mib = 0;  // of the node
+  int tasks = 1;         // on the node
+  std::vector<GroupLimit> limits = {};
+
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines{machine, fmt::format("{} {}", mib, tasks)};
+    for (const GroupLimit& limit : limits) {
+      lines.push_back(fmt::format("{} {:.0f} {}", limit.group, limit.amount, limit.file));
+    }
+    return lines;
+  }
+  explicit MemoryOfRank(const std::vector<std::string>& lines) : machine(lines.at(0)) {
+    std::istringstream(lines.at(1)) >> mib >> tasks;
+    for (std::size_t i = 2; i < lines.size(); ++i) {
+      GroupLimit limit;
+      std::istringstream words(lines[i]);
+      words >> limit.group >> limit.amount >> std::ws;
+      std::getline(words, limit.file);
+      limits.push_back(std::move(limit));
+    }
+  }
+  MemoryOfRank() = default;
+};
+
+// Collective over the world. Returns what has the least memory for each of its ranks.
+SharedMemory tightest_memory(Runtime& runtime) {
+  MemoryOfRank own;
+  own.machine = first_line_of("/proc/sys/kernel/random/boot_id");
+  if (own.machine.empty()) own.machine = runtime.host();
+  own.mib = mib_of(physical_memory_bytes());
+  own.tasks = runtime.local_size();
+  own.limits = group_limits(GroupResource::kMemory);
+  std::map<std::string, std::vector<MemoryOfRank>> machines;
+  for (const auto& lines : gather_lines(runtime.world(), own.lines())) {
+    MemoryOfRank rank(lines);
+    machines[rank.machine].push_back(std::move(rank));
+  }
+  SharedMemory tightest;
+  const auto take = [&](const SharedMemory& other) {
+    if (tightest.tasks == 0 || other.mib * tightest.tasks < tightest.mib * other.tasks) {
+      tightest = other;
+    }
+  };
+  for (const auto& [machine, ranks] : machines) {
+    std::vector<std::vector<GroupLimit>> limits;
+    for (const MemoryOfRank& rank : ranks) limits.push_back(rank.limits);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      take({ranks[i].tasks, ranks[i].mib});
+      if (const auto share = least_share(limits, i)) {
+        take({share->processes, mib_of(share->limit.amount), share->limit.file});
+      }
+    }
+  }
+  return tightest;
 }
 
 }  // namespace
@@ -82,7 +151,8 @@ std::string usual_remedies(const FitsMemory& /*fits*/) {
 
 void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib,
                        const FindRemedy& remedy) {
-  check_node(memory, tasks, node_mib, 1.0, remedy);
+  if (needed_on_node(memory, tasks) <= node_mib) return;
+  throw ConfigError(text_of_shortage(memory, {tasks, node_mib}, remedy));
 }
 
 std::optional<std::string> gpu_shortage(const PeakMemory& memory, std::int64_t gpu_mib,
@@ -98,30 +168,38 @@ void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const Find
 }
 
 void check_ranks_hold(Runtime& runtime, double bytes, const std::string& what) {
-  const RanksOfNode node = tightest_node(runtime);
-  const std::int64_t needed = mib_of(bytes * node.tasks);
-  if (needed <= node.node_mib) return;
+  const SharedMemory shared = tightest_memory(runtime);
+  const std::int64_t needed = mib_of(bytes * shared.tasks);
+  if (needed <= shared.mib) return;
+  if (shared.limit.empty()) {
+    throw ConfigError(fmt::format(
+        "memory: {} needs about {} MiB on each node, which has {}: start it on more nodes", what,
+        needed, shared.mib));
+  }
   throw ConfigError(fmt::format(
-      "memory: {} needs about {} MiB on each node, which has {}: start it on more nodes", what,
-      needed, node.node_mib));
+      "memory: {} needs about {} MiB in each control group, whose limit is {} ({}): ask for more "
+      "(Slurm's --mem, a container's --memory), or start it on more nodes",
+      what, needed, shared.mib, shared.limit));
 }
 
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
                                                   const ComputeDevice& device,
                                                   const FindRemedy& remedy) {
-  constexpr double kDoubt = 2.0;
   const ops::Context& ctx = device.context;
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   input.device = dry_device(device);
-  const RanksOfNode node = on_gpu ? RanksOfNode() : tightest_node(runtime);
+  const SharedMemory shared = on_gpu ? SharedMemory() : tightest_memory(runtime);
   std::vector<plan::DryRunResult> results;
   runtime.world().read_once([&] {
     results = plan::dry_run_largest(input);
     const PeakMemory memory = largest_of(results);
     if (on_gpu) {
       check_gpu_memory(memory, ctx.gpu_memory >> 20, remedy);
-    } else {
-      check_node(memory, node.tasks, node.node_mib, kDoubt, remedy);
+    } else if (is_hopeless(memory, shared)) {
+      throw ConfigError(text_of_shortage(memory, shared, remedy));
+    } else if (!shared.limit.empty() && needed_on_node(memory, shared.tasks) > shared.mib) {
+      report_line(text_of_shortage(memory, shared, remedy) +
+                  "; the system may end ranks without a line");
     }
     return std::string();
   });

@@ -7,6 +7,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/parallel/schedule_forecast.h"
 #include "trireme/train/step_setup.h"
 
@@ -179,7 +180,9 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   };
   row("model", fmt::format("{}; {} parameters", plan.description,
                            short_number(static_cast<double>(plan.parameters))));
-  row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
+  const bool by_openmp = !config.run.threads && openmp_threads() == ctx.threads;
+  row("grid", fmt::format("{}; {} a rank{}{}", grid.to_string(), counted(ctx.threads, "thread"),
+                          by_openmp ? " (OMP_NUM_THREADS)" : "",
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
   const int replicas = grid.extent(kDataAxes);
   if (grid[Axis::kPipeline] > 1) {

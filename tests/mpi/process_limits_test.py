@@ -3,6 +3,7 @@
 
 usage: process_limits_test.py TRIREME MPIEXEC THREAD_LIMIT (the library of tests/support/thread_limit.cc)
 """
+import os
 import resource
 import shutil
 import sys
@@ -83,6 +84,59 @@ class ProcessLimits(ProgramTest):
                             "--batch", 1 << 16, "--repeats", 1, "--threads", 1, preexec_fn=limit)
 
 
+class ControlGroups(ProgramTest):
+    """In control groups of the system, where this process may make some."""
+    mpiexec = ""
+
+    def setUp(self):
+        super().setUp()
+        self.prepare("data", "--validation", "tail:2000")
+
+    def group(self, kind, **limits):
+        """A new group with limits, by the names of their files in version 1 and 2; returns what starts a program in it."""
+        old = Path("/sys/fs/cgroup") / kind
+        folder = (old if old.is_dir() else Path("/sys/fs/cgroup")) / f"trireme_test_{os.getpid()}"
+        try:
+            folder.mkdir()
+            self.addCleanup(folder.rmdir)
+            for names, value in limits.values():
+                file, = (folder / name for name in names if (folder / name).exists())
+                file.write_text(value, encoding="utf-8")
+        except (OSError, ValueError) as why:
+            self.skipTest(f"no control group for {kind} can be made here: {why}")
+        return ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
+
+    def memory_group(self, mib):
+        return self.group("memory", all=(("memory.limit_in_bytes", "memory.max"), str(mib << 20)))
+
+    def train(self, width, before):
+        return self.run_program("train", "--model.layers", 4, "--model.width", width, "--model.heads", 4,
+                                "--model.context", 16, "--batch.global", 4, "--batch.micro", 2, "--data.train",
+                                "data/train.h5", "--run.folder", "run", "--run.steps", 1, "--eval.every", 0, before=before)
+
+    def test_a_run_that_exceeds_the_memory_is_refused(self):
+        inside = self.memory_group(200)
+        # bad input: a run that needs more than the limit of its control group | memory: 1 rank in a control group need
+        # about 1048 MiB (...), its limit is 200 (.../memory.max): ask for more (Slurm's --mem, ...), ... | 2
+        done = self.train(768, inside)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"memory: 1 rank in a control group need about \d+ MiB .*, its limit is 200 \(/sys/fs/")
+        # Two that share a group need it twice; one alone has room.
+        done = self.train(320, [*inside, self.mpiexec, "-n", 2])
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"memory: 2 ranks in a control group need about \d+ MiB .*, its limit is 200 \(/sys/fs/")
+        done = self.train(320, inside)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the control group's limit is 200 MiB", self.run_program("doctor", before=inside).stdout)
+
+    def test_threads_are_those_that_the_quota_keeps_busy(self):
+        inside = self.group("cpu", quota=(("cpu.cfs_quota_us", "cpu.max"), "100000"))
+        done = self.train(32, inside)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("; 1 thread a rank\n", done.stdout + done.stderr)
+
+
 if __name__ == "__main__":
-    ProcessLimits.program, ProcessLimits.mpiexec, ProcessLimits.thread_limit = sys.argv[1:4]
+    ProgramTest.program, ProcessLimits.mpiexec, ProcessLimits.thread_limit = sys.argv[1:4]
+    ControlGroups.mpiexec = ProcessLimits.mpiexec
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -237,9 +237,9 @@ class Weights(ProgramTest):
         # | 2
         self.expect_refusal(2, "--format tflite: is not one of safetensors, onnx", *export, "new", "--format",
                             "tflite")
-        # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size 1GB: the weights of a graph of ONNX
+        # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size: the weights of a graph of ONNX
         # are one file: leave it out | 2
-        self.expect_refusal(2, "--shard-size 1GB: the weights of a graph of ONNX are one file: leave it out", *export,
+        self.expect_refusal(2, "--shard-size: the weights of a graph of ONNX are one file: leave it out", *export,
                             "new", "--format", "onnx", "--shard-size", "1GB")
         # bad input: `export`: a folder that holds a graph of ONNX | llama-1: holds model.onnx already: give a new
         # folder | 5
@@ -607,8 +607,8 @@ class Weights(ProgramTest):
         self.expect_refusal(2, "--checkpoint is missing", "export", "--output", "out")
         self.expect_refusal(2, "--output is missing", "export", "--checkpoint", "run")
         for size in ("0", "5XB", "5KBGB", "", "-1GB", "nan", "1e30"):
-            # bad input: `export`: `--shard-size` that is no size | --shard-size 5XB: must be a number of bytes,
-            # KB, MB, GB or TB, as in 5GB | 2
+            # bad input: `export`: `--shard-size` that is no size | --shard-size 5XB: is not a size, as in
+            # 1500M, 64G or 80GiB | 2
             self.expect_refusal(2, f"shard-size {size}" if size else "shard-size", "export", "--checkpoint", "run",
                                 "--output", "out", "--shard-size", size)
         # bad input: `export`: a mixture of GPT-2 and Llama | this model is neither a GPT-2 (...) nor a Llama

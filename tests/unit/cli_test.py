@@ -310,9 +310,9 @@ class Commands(ProgramTest):
         # ... | 2
         self.expect_refusal(2, "bench comm takes no --dtype; it takes --from, ", "bench", "comm", "--dtype", "bf16")
         self.expect_refusal(2, "bench step takes no --from; it takes --preset, ", "bench", "step", "--from=1K")
-        # bad input: `bench comm`: a size that is none; more from than to | --from 1KB: expected bytes, at
+        # bad input: `bench comm`: a size that is none; more from than to | --from 1XB: expected bytes, at
         # least 4 and at most 1024G, as in 512, 64K or 16M | 2
-        self.expect_refusal(2, "--from 1KB: expected bytes, ", "bench", "comm", "--from", "1KB")
+        self.expect_refusal(2, "--from 1XB: expected bytes, ", "bench", "comm", "--from", "1XB")
         self.expect_refusal(2, "--from 4M is more than --to 1M", "bench", "comm", "--from", "4M", "--to", "1M")
         self.expect_refusal(2, "--repeats 0: must be at least 1", "bench", "ops", "--repeats", 0)
         self.expect_refusal(2, "--preset gpt3", "bench", "ops", "--preset", "gpt3")

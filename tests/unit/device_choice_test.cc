@@ -68,7 +68,44 @@ TEST(ChooseDevices, SaysWhyARankSeesNone) {
             "local rank 1 sees no GPU: ask Slurm for the node's GPUs with --gpus-per-node");
   given.cuda_visible_devices = "";
   EXPECT_EQ(refusal(),
-            "local rank 1 sees no GPU, because CUDA_VISIBLE_DEVICES is '': unset it, or name one");
+            "local rank 1 sees no GPU: CUDA_VISIBLE_DEVICES is '', which hides all GPUs: unset it, "
+            "or name one");
+}
+
+TEST(VisibleDevices, AreToldAsCudaTakesThem) {
+  using enum VisibleDevices::Kind;
+  const auto expect = [](const char* text, VisibleDevices::Kind kind, int count,
+                         const std::string& words) {
+    const VisibleDevices devices = read_visible_devices(text);
+    EXPECT_EQ(devices.kind, kind) << text;
+    EXPECT_EQ(devices.count, count) << text;
+    EXPECT_EQ(words_on(devices), std::string("CUDA_VISIBLE_DEVICES is '") + text + "'" + words);
+  };
+  EXPECT_EQ(read_visible_devices({}).kind, kAll);
+  EXPECT_EQ(words_on(read_visible_devices({})), "");
+  for (const char* text : {"", "-1", "none", ",0"})
+    expect(text, kNone, 0, ", which hides all GPUs");
+  expect("NoDevFiles", kNone, 0,
+         ", by which Slurm hides all GPUs from a task that was granted none");
+  expect("0,12", kIndices, 2, ", numbers of GPUs");
+  expect("0, 1,-1,2", kIndices, 2, ", numbers of GPUs; CUDA ignores it from '-1' on");
+  expect("GPU-8932f937,GPU-46b38561", kUuids, 2, ", unique ids of GPUs");
+  expect("GPU-8932f937,1", kUuids, 1, ", unique ids of GPUs; CUDA ignores it from '1' on");
+  expect("MIG-a5bd3b12", kMig, 1, ", 1 MIG instance");
+  expect("MIG-a5bd3b12,MIG-GPU-46b38561/1/0", kMig, 2,
+         ", 2 MIG instances, of which CUDA shows a process the first alone");
+}
+
+TEST(ChooseDevices, RanksDoNotSeeTheInstancesOfOthers) {
+  GpuEnvironment given;
+  given.cuda_visible_devices = "MIG-a,MIG-b";
+  EXPECT_EQ(message_of([&] {
+              choose_devices({{"a"}, {"a"}}, false, given);
+            }),
+            "2 ranks on this node see 1 GPU, and each needs its own: CUDA_VISIBLE_DEVICES is "
+            "'MIG-a,MIG-b', 2 MIG instances, of which CUDA shows a process the first alone: give "
+            "each rank an instance of its own (Slurm: --gpus-per-task=1), or let them share with "
+            "--comm.backend mpi");
 }
 
 TEST(CpuList, IsReadAsTheKernelWritesIt) {

@@ -90,7 +90,8 @@ TEST(Doctor, WhatIsWrongWithANodeHasARemedy) {
       {[](NodeFacts& f) { f.own_cpus = {3}; }, "processors", kWarning, "--cpus-per-task"},
       {[](NodeFacts& f) { f.instructions = "baseline"; }, "processors", kWarning, "AVX2"},
       {[](NodeFacts& f) { f.memory_available = 1 << 20; }, "memory", kWarning, "--mem"},
-      {[](NodeFacts& f) { f.memory_limit = 512 << 20; }, "memory", kWarning, "0.5 GiB allowed"},
+      {[](NodeFacts& f) { f.memory_limit = 512 << 20; }, "memory", kWarning, "limit is 512 MiB"},
+      {[](NodeFacts& f) { f.processor_quota = 1.5; }, "processors", kOk, "quota is 1.5"},
       {[](NodeFacts& f) { f.shared_memory = 64 << 20; }, "shared memory", kWarning, "--shm-size"},
       {[](NodeFacts& f) { f.shared_memory = 0; }, "shared memory", kWarning, "no /dev/shm"},
       {[](NodeFacts& f) { f.lockable_memory = 8 << 20; }, "RDMA network", kWarning, "ulimit -l"},
@@ -114,7 +115,21 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
          f.devices = {0, "no device"};
          f.gpu_environment.cuda_visible_devices = "";
        },
-       "GPUs", kProblem, "CUDA_VISIBLE_DEVICES is '': unset it"},
+       "GPUs", kProblem, "CUDA_VISIBLE_DEVICES is '', which hides all GPUs: unset it"},
+      {[](NodeFacts& f) {
+         f.devices = {0, "no device"};
+         f.gpu_environment.cuda_visible_devices = "NoDevFiles";
+       },
+       "GPUs", kProblem, "by which Slurm hides all GPUs from a task that was granted none"},
+      {[](NodeFacts& f) { f.gpu_environment.cuda_visible_devices = "GPU-1,GPU-2"; }, "visible GPUs",
+       kOk, "'GPU-1,GPU-2', unique ids of GPUs"},
+      {[](NodeFacts& f) { f.gpu_environment.cuda_visible_devices = "0,GPU-2"; }, "visible GPUs",
+       kWarning, "CUDA ignores it from 'GPU-2' on; write numbers alone"},
+      {[](NodeFacts& f) {
+         f.gpus[0].properties.name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb";
+         f.gpu_environment.cuda_visible_devices = "MIG-a";
+       },
+       "MIG", kOk, "cuda:0 is a part of a GPU"},
       {[](NodeFacts& f) { f.gpus[1].properties.major = 7; }, "cuda:1", kProblem,
        "TRIREME_CUDA_ARCHITECTURES=70"},
       {[](NodeFacts& f) { f.gpus[1].properties.memory_pools = false; }, "cuda:1", kProblem,
@@ -204,6 +219,7 @@ TEST(Doctor, GathersFactsFromTheSystemsFiles) {
   write("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max");
   write("sys/fs/cgroup/slurm/job_7/memory.max", "1073741824");
   write("sys/fs/cgroup/slurm/memory.max", "2147483648");
+  write("sys/fs/cgroup/slurm/cpu.max", "150000 100000");
   write("sys/devices/system/cpu/online", "0-3");
   write("sys/class/infiniband/mlx5_1/x", "");
   write("sys/class/infiniband/mlx5_0/x", "");
@@ -220,6 +236,7 @@ TEST(Doctor, GathersFactsFromTheSystemsFiles) {
   EXPECT_EQ(facts.memory, std::int64_t{8} << 30);
   EXPECT_EQ(facts.memory_available, std::int64_t{4} << 30);
   EXPECT_EQ(facts.memory_limit, std::int64_t{1} << 30);
+  EXPECT_EQ(facts.processor_quota, 1.5);
   EXPECT_EQ(facts.online_cpus.size(), 4u);
   EXPECT_EQ(facts.rdma_devices, (std::vector<std::string>{"mlx5_0", "mlx5_1"}));
   EXPECT_EQ(facts.shared_memory, 0);

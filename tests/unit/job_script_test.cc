@@ -53,8 +53,11 @@ TEST(ReadMib, TakesUnits) {
   EXPECT_EQ(read_mib("1500M", "--memory"), 1500);
   EXPECT_EQ(read_mib("2G", "--memory"), 2048);
   EXPECT_EQ(read_mib("1T", "--memory"), 1 << 20);
-  for (const char* text : {"", "0", "-1", "2g", "2GB", "G", "99999999999999999999"}) {
-    // bad input: `job`: `--memory` that is none, or more than a node has | --memory 2GB: expected
+  for (const char* text : {"2g", "2GB", "2GiB", "2 GiB", "2.0G"}) {
+    EXPECT_EQ(read_mib(text, "--memory"), 2048) << text;
+  }
+  for (const char* text : {"", "0", "-1", "512K", "2XB", "G", "99999999999999999999"}) {
+    // bad input: `job`: `--memory` that is none, or more than a node has | --memory 2XB: expected
     // an amount of memory, as in 1500M, 64G or 1T | 2
     EXPECT_EQ(
         message_of([&] { read_mib(text, "--memory"); }),
@@ -554,6 +557,15 @@ TEST_F(Job, RefusesSweepsThatAreNone) {
       refusal("@NODES@ @POINTS@"),
       "job.sweep: model.family cannot vary, since the other keys model.* follow from it: make "
       "a job with --model.family gpt and one with --model.family resnet");
+  // bad input: `job`: a sweep over folders | job.sweep: run.folder cannot vary: each point has a
+  // folder of its own in it, as run/point-0 | 2
+  request_.sweep = "run.folder=a,b";
+  EXPECT_EQ(refusal("@NODES@ @POINTS@"),
+            "job.sweep: run.folder cannot vary: each point has a folder of its own in it, as "
+            "run/point-0");
+  request_.sweep = "run.start_from=$TMPDIR/a,b";
+  EXPECT_NE(refusal("@NODES@ @POINTS@").find("only the job itself knows its $TMPDIR"),
+            std::string::npos);
   request_.sweep = "run.seed=";
   for (int i = 0; i < 1001; ++i) request_.sweep += std::to_string(i) + ",";
   EXPECT_EQ(refusal("@NODES@ @POINTS@"), "job.sweep has more than 1000 points");
@@ -681,6 +693,14 @@ TEST_F(Job, WritesOutASweep) {
       << text;
   // A flag may be given once.
   EXPECT_EQ(text.find("\n--data.train"), std::string::npos) << text;
+  // Aliases are written as the keys that they stand for, and paths as this host expands them.
+  ::setenv("HOME", "/home/ada", 1);
+  request_.sweep = "threads=1,2 run.start_from=~/a,b optim.lr=1e-3";
+  EXPECT_NE(script("@NODES@\n# @POINTS@\n")
+                .find("0) point=(--run.threads=1 --run.start_from=/home/ada/a --optim.lr=1e-3 "
+                      "--run.folder=run/point-0) ;;\n"),
+            std::string::npos)
+      << script("@NODES@\n# @POINTS@\n");
 }
 
 TEST_F(Job, WritesOutAScalingStudy) {

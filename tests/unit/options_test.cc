@@ -1,13 +1,18 @@
 #include "trireme/base/options.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
 #include "trireme/config/weighted_paths.h"
 
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace trireme {
 namespace {
@@ -236,8 +241,14 @@ TEST(Options, WeightedPaths) {
   EXPECT_EQ(read_value("a,,b", paths, {}), "holds an empty path");
   EXPECT_EQ(read_value("a,", paths, {}), "holds an empty path");
   EXPECT_EQ(read_value("=2", paths, {}), "holds an empty path");
-  EXPECT_EQ(read_value("a=two", paths, {}), "holds the weight 'two', which is not a number");
-  EXPECT_EQ(read_value("a=0", paths, {}), "holds the weight '0', which must be above 0");
+  EXPECT_EQ(
+      read_value("a=two", paths, {}),
+      "holds the weight 'two', which is not a number; there is no file a=two: a backslash before "
+      "= or , keeps it in a path");
+  EXPECT_EQ(
+      read_value("a=0", paths, {}),
+      "holds the weight '0', which must be above 0; there is no file a=0: a backslash before = "
+      "or , keeps it in a path");
   EXPECT_EQ(paths, expected);  // what is refused changes nothing
   // A weight of 1 that is written is one.
   EXPECT_EQ(read_value("a=1,b", paths, {}), "");
@@ -245,6 +256,153 @@ TEST(Options, WeightedPaths) {
   EXPECT_EQ(write_value(paths), "a=1,b");
   EXPECT_EQ(read_value("", paths, {}), "");
   EXPECT_TRUE(paths.empty());
+}
+
+TEST(Options, APathThatExistsIsOneWhateverItHolds) {
+  const testing::TemporaryFolder folder;
+  const std::string root = folder.path();
+  for (const char* name : {"lang=en", "a,b", "c,d=2", "e"}) {
+    std::filesystem::create_directory(folder.path() / name);
+  }
+  const auto read = [&](const std::string& text) {
+    std::vector<WeightedPath> paths;
+    EXPECT_EQ(read_value(text, paths, {}), "") << text;
+    return paths;
+  };
+  using Paths = std::vector<WeightedPath>;
+  EXPECT_EQ(read(root + "/lang=en"), (Paths{{root + "/lang=en"}}));
+  EXPECT_EQ(read(root + "/lang=en=2"), (Paths{{root + "/lang=en", 2.0}}));
+  EXPECT_EQ(read(root + "/lang=de=2"), (Paths{{root + "/lang=de", 2.0}}));
+  EXPECT_EQ(read(root + "/a,b"), (Paths{{root + "/a,b"}}));
+  EXPECT_EQ(read(fmt::format("x,{0}/a,b=3,{0}/c,d=2,{0}/e", root)),
+            (Paths{{"x"}, {root + "/a,b", 3.0}, {root + "/c,d=2"}, {root + "/e"}}));
+  const std::string escaped = write_value(read(root + "/c,d=2"));
+  EXPECT_EQ(escaped, root + "/c\\,d\\=2");
+  EXPECT_EQ(read(escaped), (Paths{{root + "/c,d=2"}}));
+}
+
+// A command with paths in each of their forms.
+struct Paths {
+  std::string folder, list;
+  std::vector<WeightedPath> parts;
+  Options options{"trireme move", true};
+
+  Paths() {
+    options.add("run.folder", folder, "path", "");
+    options.add("run.list", list, "", "");
+    options.add("run.parts", parts, "", "");
+    options.paths({"run.folder"});
+    options.paths({"run.list"}, PathForm::kList);
+    options.paths({"run.parts"}, PathForm::kWeightedList);
+    ::setenv("HOME", "/home/ada", 1);
+    ::setenv("SCRATCH", "/scratch/a,b=c", 1);
+    ::setenv("TMPDIR", "/tmp/job.7", 1);
+    ::setenv("NOTHING", "", 1);
+    ::unsetenv("NOWHERE");
+  }
+  std::string folder_of(const std::string& text) {
+    const std::string problem = message_of([&] { options.parse({"--run.folder=" + text}); });
+    return problem == "no error" ? folder : problem;
+  }
+};
+
+TEST(Options, PathsBeginAsAShellReadsThem) {
+  Paths command;
+  EXPECT_EQ(command.folder_of("~"), "/home/ada");
+  EXPECT_EQ(command.folder_of("~/x"), "/home/ada/x");
+  EXPECT_EQ(command.folder_of("~root/x"), "/root/x");
+  EXPECT_EQ(command.folder_of("~nobody-of-that-name/x"), "~nobody-of-that-name/x");
+  EXPECT_EQ(command.folder_of("$SCRATCH/x"), "/scratch/a,b=c/x");
+  EXPECT_EQ(command.folder_of("${SCRATCH}x"), "/scratch/a,b=cx");
+  EXPECT_EQ(command.folder_of("~/$SCRATCH/$"), "/home/ada//scratch/a,b=c/$");
+  EXPECT_EQ(command.folder_of("$TMPDIR"), "/tmp/job.7");
+  // What does not begin so is a name as it stands.
+  for (const char* text : {"./~", "./$SCRATCH", "a$SCRATCH", "/a/~"}) {
+    EXPECT_EQ(command.folder_of(text), text);
+  }
+  EXPECT_EQ(command.folder_of("-"), "-");
+  EXPECT_EQ(command.folder_of("-x/y"), "./-x/y");
+  ::setenv("SCRATCH", "$x", 1);
+  EXPECT_EQ(command.folder_of("$SCRATCH"), "./$x");
+
+  Paths lists;
+  lists.options.parse_ini(
+      "[run]\nfolder = ~/a\nlist = ~/a,b,$SCRATCH/c\n"
+      "parts = ~/a=2,$SCRATCH/b=0.5,\\$c\n",
+      "a.ini");
+  EXPECT_EQ(lists.folder, "/home/ada/a");
+  EXPECT_EQ(lists.list, "/home/ada/a,b,/scratch/a,b=c/c");
+  EXPECT_EQ(lists.parts,
+            (std::vector<WeightedPath>{{"/home/ada/a", 2.0}, {"/scratch/a,b=c/b", 0.5}, {"$c"}}));
+  EXPECT_EQ(write_value(lists.parts), "/home/ada/a=2,/scratch/a\\,b\\=c/b=0.5,\\$c");
+  std::string file;
+  message_of([&] {
+    lists.options.parse({"--config", "~/a.ini"}, [&](const std::string& path) {
+      file = path;
+      return std::string();
+    });
+  });
+  EXPECT_EQ(file, "/home/ada/a.ini");
+}
+
+TEST(Options, RefusesPathsThatCannotBeExpanded) {
+  Paths command;
+  // bad input: every command that takes paths: a variable at the start of a path that is not set,
+  // or empty | --run.folder $NOWHERE/x: the variable NOWHERE is not set: set it, write the path
+  // out, or begin with ./ for a name with a $ | 2
+  EXPECT_EQ(command.folder_of("$NOWHERE/x"),
+            "--run.folder $NOWHERE/x: the variable NOWHERE is not set: set it, write the path out, "
+            "or begin with ./ for a name with a $");
+  EXPECT_NE(command.folder_of("~/${NOTHING}").find("the variable NOTHING is empty"),
+            std::string::npos);
+  EXPECT_EQ(command.folder_of("$(date)"),
+            "--run.folder $(date): $ must begin $NAME or ${NAME}; ./ before it keeps it as a part "
+            "of a name");
+  EXPECT_NE(message_of([&] {
+              command.options.parse({"--run.parts", "a=0.5,$NOWHERE/b=1"});
+            }).find("NOWHERE is not set"),
+            std::string::npos);
+  command.options.for_job();
+  // bad input: `job`: a path that begins with a variable which only the job has | --run.folder
+  // $SLURM_JOB_ID: only the job itself knows its $SLURM_JOB_ID: give a path that is known now | 2
+  for (const std::string name : {"SLURM_JOB_ID", "TMPDIR", "SLURM_TMPDIR"}) {
+    EXPECT_NE(command.folder_of("${" + name + "}/x")
+                  .find("only the job itself knows its $" + name + ": give a path"),
+              std::string::npos);
+  }
+  EXPECT_EQ(command.folder_of("~/x"), "/home/ada/x");
+}
+
+TEST(Options, Sizes) {
+  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  for (const char* text : {"80G", "80GB", "80GiB", "80 GiB", "80g", "80gb", "80.0G", "81920M"}) {
+    EXPECT_EQ(read_size(text), 80 * kGib) << text;
+  }
+  EXPECT_EQ(read_size("1500"), 1500);
+  EXPECT_EQ(read_size("1500 B"), 1500);
+  EXPECT_EQ(read_size("1500", 1024), 1500 * 1024);
+  EXPECT_EQ(read_size("1500B", 1024), 1500);
+  EXPECT_EQ(read_size("1.5K"), 1536);
+  EXPECT_EQ(read_size("1T"), 1024 * kGib);
+  for (const char* text : {"", "G", "-1", "-0", "8X", "8Gi", "8GiBs", "8  G", "8 ", " 8", "1e9",
+                           "1.5", "1.5B", "nan", "inf", "9999999P"}) {
+    EXPECT_EQ(read_size(text), std::nullopt) << text;
+  }
+  std::optional<MebibyteSize> memory;
+  Options options("");
+  options.add("slurm.gpu_memory", memory, "MiB", "memory of a GPU", at_least(1));
+  for (const char* text : {"80G", "80 GiB", "81920"}) {
+    options.parse_ini(fmt::format("[slurm]\ngpu_memory = {}\n", text), "site.ini");
+    ASSERT_TRUE(memory);
+    EXPECT_EQ(memory->count, 81920) << text;
+  }
+  EXPECT_EQ(options.to_flags(), std::vector<std::string>{"--slurm.gpu_memory=81920"});
+  EXPECT_EQ(message_of([&] { options.parse_ini("[slurm]\ngpu_memory = much\n", "site.ini"); }),
+            "site.ini:2: slurm.gpu_memory = much: is not a size, as in 1500M, 64G or 80GiB");
+  EXPECT_EQ(message_of([&] {
+              options.parse({"--slurm.gpu_memory", "5K"});
+            }),
+            "--slurm.gpu_memory 5K: must be at least 1");
 }
 
 // A command whose key shape.kind decides on the other keys of the section.

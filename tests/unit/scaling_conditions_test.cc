@@ -86,52 +86,6 @@ TEST(ScalingConditions, TheNetworkOfANode) {
   EXPECT_EQ(network_text({}), "not known");
 }
 
-TEST(ScalingConditions, TheQuotaOfANode) {
-  const testing::TemporaryFolder folder;
-  const fs::path root = folder.path();
-  const auto write = [&](const fs::path& path, const char* text) {
-    fs::create_directories((root / path).parent_path());
-    std::ofstream(root / path) << text;
-  };
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  write("proc/self/cgroup", "0::/slurm/job_7\n");
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  write("sys/fs/cgroup/slurm/job_7/cpu.max", "max 100000\n");
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  write("sys/fs/cgroup/slurm/cpu.max", "150000 100000\n");  // of a group above
-  EXPECT_EQ(processor_quota(root), 1.5);
-  write("sys/fs/cgroup/slurm/job_7/cpu.max", "5000 10000\n");
-  EXPECT_EQ(processor_quota(root), 0.5);
-  write("proc/self/cgroup", "5:memory:/\n4:cpu,cpuacct:/node\n0::/\n");
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  const fs::path group = "sys/fs/cgroup/cpu,cpuacct/node";
-  write(group / "cpu.cfs_quota_us", "-1\n");
-  write(group / "cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  write(group / "cpu.cfs_quota_us", "25000\n");
-  EXPECT_EQ(processor_quota(root), 0.25);
-
-  // A container without a namespace of groups: /proc has the host's paths, the mount only what is
-  // below the container's group.
-  write("proc/self/cgroup", "4:cpu,cpuacct:/docker/4f/node\n");
-  EXPECT_EQ(processor_quota(root), std::nullopt);
-  write("proc/self/mountinfo",
-        "31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
-        "32 31 0:29 /docker/4f /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n");
-  EXPECT_EQ(processor_quota(root), 0.25);
-  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n");
-  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
-  const std::vector<GroupQuota> inner = processor_quotas(root);
-  ASSERT_EQ(inner.size(), 2u);
-  EXPECT_EQ(inner[0].processors, 0.25);
-  EXPECT_EQ(inner[1].processors, 1.5);
-  write("proc/self/cgroup", "4:cpu,cpuacct:/docker/4f\n");
-  const std::vector<GroupQuota> outer = processor_quotas(root);
-  ASSERT_EQ(outer.size(), 1u);
-  EXPECT_EQ(outer[0].group, inner[1].group);
-  EXPECT_NE(outer[0].group, inner[0].group);
-}
-
 TEST(ScalingConditions, ProcessorsOfAllNodes) {
   EXPECT_EQ(processors_of({}), 0.0);
   const NodeProcessors one{"m", 2.0, 1.0}, half{"m", 2.0, 0.5}, other{"k", 8.0, 4.0};
@@ -147,7 +101,7 @@ TEST(ScalingConditions, ProcessorsOfAllNodes) {
 }
 
 TEST(ScalingConditions, NodesShareTheQuotaOfAGroupAboveThem) {
-  const auto node = [](const char* machine, double usable, std::vector<GroupQuota> quotas) {
+  const auto node = [](const char* machine, double usable, std::vector<GroupLimit> quotas) {
     return NodeProcessors{machine, 16.0, usable, std::move(quotas)};
   };
   // Four nodes in one group, or each in one of its own below it.

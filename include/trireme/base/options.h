@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
@@ -11,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "trireme/base/path_text.h"
 
 namespace trireme {
 
@@ -101,6 +104,7 @@ struct OptionDescription {
   OnChange on_change = OnChange::kNotOfRuns;
   // The key exists only with this value of another one, as in "model.family gpt"; empty: always.
   std::string only_with = {};
+  PathForm paths = PathForm::kNone;
 };
 
 // What a user is told about a command. --help, the manual page and the shells' completions are made
@@ -213,6 +217,12 @@ class Options {
                     DeclareSelected declare);
   // A second name for the flag of a key: alias("threads", "run.threads").
   void alias(const std::string& name, const std::string& key);
+  // The values of these keys name files and folders in this form: parsing expands ~ and $NAME at
+  // the start of each (path_text.h).
+  void paths(std::initializer_list<std::string_view> names, PathForm form = PathForm::kPath);
+  // The values of keys with sections are for a job that is yet to start: variables that only the
+  // job has are refused in their paths.
+  void for_job() { variables_ = PathVariables::kNotOfJobs; }
   // Accepts arguments that are not flags; without this call they are errors. `first_choices` are
   // words that the first of them may be. They are shown to the user, but not checked here.
   void add_positional(const std::string& name, std::vector<std::string>& target,
@@ -297,6 +307,7 @@ class Options {
   bool takes_config_file_;
   std::string config_file_, ignored_section_;
   bool help_requested_ = false;
+  PathVariables variables_ = PathVariables::kAll;
   std::vector<Key> keys_;
   std::vector<Alias> aliases_;
   std::optional<Selector> selector_;

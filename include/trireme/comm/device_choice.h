@@ -18,6 +18,25 @@ struct GpuEnvironment {
 };
 GpuEnvironment gpu_environment();
 
+// What CUDA_VISIBLE_DEVICES shows. CUDA takes its entries up to the first that is none of these.
+struct VisibleDevices {
+  enum class Kind {
+    kAll,      // it is not set
+    kNone,     // it hides all GPUs: empty, or begins with an entry that names none
+    kIndices,  // "0,1"
+    kUuids,    // "GPU-8932f937-..."
+    kMig       // "MIG-...": instances, of which CUDA shows a process the first alone
+  };
+  Kind kind = Kind::kAll;
+  int count = 0;        // of the entries that name something
+  std::string text;     // the variable's value
+  std::string ignored;  // the first entry that CUDA does not take; it takes none after it
+};
+VisibleDevices read_visible_devices(const std::optional<std::string>& text);
+// Returns words for people: "CUDA_VISIBLE_DEVICES is '-1', which hides all GPUs"; empty where it is
+// not set.
+std::string words_on(const VisibleDevices& devices);
+
 // Returns, for each rank of a node in order of local rank, the GPU that it uses, as an index into
 // the list of GPUs that CUDA shows to that rank. `visible` holds each rank's GPUs by their uuids,
 // so it does not matter whether a rank sees all GPUs of the node or only those that the launcher

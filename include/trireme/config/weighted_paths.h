@@ -1,5 +1,7 @@
 // Lists of paths as values of options: "PATH" or "PATH=WEIGHT", joined by commas; a backslash makes
-// the next character an ordinary one. A weight that is written counts, whatever it is.
+// the next character an ordinary one. A path that exists as it is written is one, with the commas
+// and = in it; otherwise the last = begins the weight. A weight that is written counts, whatever it
+// is.
 #pragma once
 
 #include <string>

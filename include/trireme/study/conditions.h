@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/control_group.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/report/html_page.h"
 #include "trireme/study/scaling.h"
@@ -26,23 +27,12 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device,
 // Returns the processor's model from the text of /proc/cpuinfo, or kNotKnown.
 std::string processor_in(std::string_view cpuinfo);
 
-// What a control group grants to all of its processes together.
-struct GroupQuota {
-  std::string group;        // the same wherever it is seen from on a machine; without spaces
-  double processors = 0.0;  // 0.5 is half of the time of one
-};
-// Returns the quotas of the control group of this process and of those above it, which hold its
-// own; none without such limits.
-std::vector<GroupQuota> processor_quotas(const std::filesystem::path& root = "/");
-// Returns the least of them, which is what this process has at most; nullopt without any.
-std::optional<double> processor_quota(const std::filesystem::path& root = "/");
-
 // What a node of a run may use. Nodes of a launcher may share a machine, and groups of it.
 struct NodeProcessors {
   std::string machine;  // empty: not known
   double online = 0.0;  // of the machine; 0: not known
   double usable = 0.0;  // at most as many as the node's ranks have threads, or its quota
-  std::vector<GroupQuota> quotas = {};  // as processor_quotas returns them
+  std::vector<GroupLimit> quotas = {};  // of its processes, as group_limits returns them
 };
 // Returns the processors that all of the nodes can use at the same time; 0: not known.
 double processors_of(std::span<const NodeProcessors> nodes);

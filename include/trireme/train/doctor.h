@@ -36,6 +36,7 @@ struct NodeFacts {
   std::vector<int> own_cpus, online_cpus;
   std::int64_t memory = 0, memory_available = 0;  // bytes
   std::optional<std::int64_t> memory_limit;       // bytes, of this process's control group
+  std::optional<double> processor_quota;          // processors, of its control group
   std::int64_t shared_memory = 0;                 // bytes of /dev/shm; 0: there is none
   std::optional<std::int64_t> lockable_memory;    // bytes; nullopt: any amount
   std::int64_t open_files = 0;                    // limit

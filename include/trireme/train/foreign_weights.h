@@ -50,8 +50,8 @@ struct ExportRequest {
   std::string checkpoint;  // or a run folder
   std::string folder;
   Format format = Format::kSafetensors;
-  DType dtype = DType::kF32;                // or bf16, fp16
-  std::int64_t most_bytes = 5'000'000'000;  // of the tensors of a file of safetensors
+  DType dtype = DType::kF32;                        // or bf16, fp16
+  std::int64_t most_bytes = std::int64_t{5} << 30;  // of the tensors of a file of safetensors
 };
 
 struct ExportResult {

@@ -162,8 +162,8 @@ std::string shell_word(std::string_view text);
 // Throws ConfigError.
 std::optional<std::int64_t> read_time_limit(const std::string& text, const std::string& key);
 
-// Parses "1500", "1500M" or "2G" (powers of 1024; MiB without a unit) and returns MiB. `key` names
-// the value in errors. Throws ConfigError.
+// Parses "1500", "1500M" or "2G" as read_size does (MiB without a unit) and returns MiB. `key`
+// names the value in errors. Throws ConfigError.
 std::int64_t read_mib(std::string_view text, const std::string& key);
 
 }  // namespace trireme

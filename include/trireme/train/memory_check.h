@@ -54,16 +54,17 @@ void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib,
                       const FindRemedy& remedy = usual_remedies);
 
 // Collective over the world. Throws the same ConfigError on all ranks if each of them is to hold
-// `bytes` and the ranks of some node have less memory than that. `what` needs it, as in "importing
-// the weights".
+// `bytes` and the ranks of some node or control group have less memory than that. `what` needs it,
+// as in "importing the weights".
 void check_ranks_hold(Runtime& runtime, double bytes, const std::string& what);
 
 // Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device. Returns
 // the results there, and nothing on other ranks. Throws the same ConfigError on all ranks where the
-// ranks of some node, or a rank on its GPU, do not fit. Of a node it refuses only what needs more
-// than twice its memory, since its ranks need less than the largest one, each at another time, and
-// an impossible run needs far more. A run that passes but needs more than is free ends with status
-// 71 when it allocates.
+// ranks of some node or control group, or a rank on its GPU, do not fit. Of several ranks it
+// refuses only what needs more than twice their memory, since they need less than the largest one,
+// each at another time, and an impossible run needs far more. A run that passes but needs more than
+// is free ends with status 71 when it allocates; where it may exceed a control group's limit, by
+// which the system kills, rank 0 prints a line before that.
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
                                                   const ComputeDevice& device,
                                                   const FindRemedy& remedy = usual_remedies);

@@ -24,8 +24,8 @@ ops::LossScaling loss_scaling(const Config& config);
 // (batch.runs). Without the key there are as many runs as data replicas. From shard.stage 2 on each
 // micro-batch is a run instead, so that no whole gradients stay, where the replicas are a power of
 // two that divides the micro-batches and the rank that holds most then holds fewer bytes of
-// gradients (plan::most_gradients). That is counted without recomputation and with one chunk on each
-// stage, so that neither decides about the order of sums.
+// gradients (plan::most_gradients). That is counted without recomputation and with one chunk on
+// each stage, so that neither decides about the order of sums.
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
                                    const GridShape& grid);
 
