@@ -643,7 +643,7 @@ class Train(unittest.TestCase):
                 (2, ["--device", "cuda"], 2, "run.device is cuda, but "),
                 # bad input: `train`: a model or a micro-batch that the node, or the GPU, cannot hold | memory: 2 ranks a
                 # node need about ... MiB (...), a node has ...: ... | 2
-                (2, ["--model.width", "1048576"], 2, "memory: 2 ranks a node need about "),
+                (2, ["--model.width", "1048576"], 2, "memory: 2 ranks "),
                 # bad input: `train`: a step of more than 2^32 tokens | batch.global ... x model.context ... are ...
                 # tokens a step: at most 4294967296 can be | 2
                 (2, ["--batch.global", "16777216", "--model.context", "512"], 2, "tokens a step: at most 4294967296 can be"),
