@@ -37,6 +37,7 @@ class TrainOnSlurm(unittest.TestCase):
             self.train(cluster, "plain")
             text = cluster.call("srun", "--mpi=pmi2", "-N", RANKS, "-n", RANKS, self.program, "doctor")
             self.assertTrue(text.startswith(f"{RANKS} nodes: n[1-{RANKS}]\n\nthe same on all {RANKS} nodes\n"), text)
+            self.assertIn(f"; {RANKS} tasks by srun\n", text)
 
     def test_ranks_that_slurm_deals_out(self):
         with Cluster("--cpus", "4") as cluster:
