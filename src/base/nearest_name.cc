@@ -4,6 +4,8 @@
 
 #include "trireme/base/options.h"
 
+#include "other_names.h"
+
 namespace trireme {
 namespace {
 
@@ -29,6 +31,7 @@ std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& known) {
   constexpr std::size_t kLongest = 100;
   if (name.size() > kLongest) return {};
+  if (auto ours = entry_of_other_name(name, known)) return ours;
   std::optional<std::string> nearest;
   std::size_t least = name.size() < 4 ? 2 : 3;  // with this many edits or more, it is another word
   const auto consider = [&](std::string_view word, const std::string& entry) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
@@ -112,8 +114,17 @@ std::vector<std::string> Options::flag_names() const {
 
 std::string Options::suggestion(std::string_view unknown, std::string_view prefix,
                                 const std::vector<std::string>& known) const {
-  const auto nearest = nearest_name(unknown, known);
-  return nearest ? fmt::format("did you mean {}{}?", prefix, *nearest) : "--help lists them all";
+  if (const auto nearest = nearest_name(unknown, known)) {
+    return fmt::format("did you mean {}{}?", prefix, *nearest);
+  }
+  const std::size_t dot = unknown.find('.');
+  std::vector<std::string> siblings;
+  for (const std::string& name : known) {
+    if (dot == std::string_view::npos || !name.starts_with(unknown.substr(0, dot + 1))) continue;
+    siblings.push_back(name.substr(dot + 1));
+  }
+  if (siblings.empty()) return "--help lists them all";
+  return fmt::format("{} has {}", unknown.substr(0, dot), fmt::join(siblings, ", "));
 }
 
 // A switch needs no value: "--model.tied" means "--model.tied=true". If a command takes arguments
@@ -139,7 +150,6 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
   }
   std::vector<Setting> settings;
   std::vector<std::string> positionals;
-  std::set<std::size_t> seen;
   using Style = po::command_line_style::style_t;
   // Accepts no shortened names, because a new key must not change what a command line means.
   constexpr int kStyle = Style::allow_long | Style::long_allow_next | Style::long_allow_adjacent;
@@ -158,9 +168,7 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
         throw ConfigError(fmt::format("--{}: a value must follow", option.string_key));
       }
       const std::size_t key = *find(option.string_key);
-      if (!seen.insert(key).second) {
-        throw ConfigError(fmt::format("--{} is given twice", keys_[key].name));
-      }
+      std::erase_if(settings, [&](const Setting& earlier) { return earlier.key == key; });
       settings.push_back({key, option.value.at(0),
                           fmt::format("--{} {}", option.string_key, shown(option.value.at(0)))});
     }
@@ -177,9 +185,9 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
     throw ConfigError(fault.what());
   }
   if (!positional_ && !positionals.empty()) {
-    throw ConfigError(
-        fmt::format("unexpected argument '{}': values follow a flag, as in --KEY VALUE",
-                    shown(positionals.front())));
+    throw ConfigError(fmt::format(
+        "unexpected argument '{}': values follow a flag, as in --KEY VALUE; --help lists them",
+        shown(positionals.front())));
   }
   if (positional_) *positional_->target = std::move(positionals);
   return settings;
@@ -247,9 +255,10 @@ void Options::declare_selected() {
 }
 
 // Finds a flag before the table of keys is known to be whole, so the rest is not checked.
-std::optional<Options::Setting> Options::first_flag(const std::vector<std::string>& arguments,
-                                                    std::size_t key) const {
+std::optional<Options::Setting> Options::last_flag(const std::vector<std::string>& arguments,
+                                                   std::size_t key) const {
   const std::string flag = "--" + keys_[key].name;
+  std::optional<Setting> found;
   for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
     const std::string& argument = arguments[i];
     const bool adjacent = argument.starts_with(flag + "=");
@@ -257,20 +266,34 @@ std::optional<Options::Setting> Options::first_flag(const std::vector<std::strin
     if (!adjacent && (argument != flag || !value_follows)) continue;
     std::string value = adjacent ? argument.substr(flag.size() + 1) : arguments[i + 1];
     std::string where = fmt::format("{} {}", flag, shown(value));
-    return Setting{key, std::move(value), std::move(where)};
+    found = Setting{key, std::move(value), std::move(where)};
   }
-  return {};
+  return found;
 }
 
+namespace {
+
+// "-h" behind a flag is its value.
+bool asks_for_help(std::span<const std::string> arguments) {
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (arguments[i] == "--help") return true;
+    const std::string_view before = i == 0 ? "" : arguments[i - 1];
+    const bool is_value = before.starts_with("--") && before.find('=') == before.npos;
+    if (arguments[i] == "-h" && !is_value) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void Options::parse(const std::vector<std::string>& arguments, const ConfigReader& read) {
-  const auto end = std::find(arguments.begin(), arguments.end(), "--");
-  help_requested_ = std::find(arguments.begin(), end, "--help") != end;
+  help_requested_ = asks_for_help(arguments);
   const std::optional<Setting> selected =
-      selector_ ? first_flag(arguments, selector_->key) : std::nullopt;
+      selector_ ? last_flag(arguments, selector_->key) : std::nullopt;
   if (selected) select(*selected);
   if (help_requested_) return;
   std::optional<std::string> text;  // of the file
-  const auto file = takes_config_file_ ? first_flag(arguments, *find("config")) : std::nullopt;
+  const auto file = takes_config_file_ ? last_flag(arguments, *find("config")) : std::nullopt;
   if (selector_ && !selected && file) {
     apply(*file);
     text = read(config_file_);

@@ -27,16 +27,21 @@ std::string usage() {
   for (const Command& command : commands()) {
     text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   }
-  return text + "\ntrireme COMMAND --help lists what a command understands.";
+  return text + "\ntrireme COMMAND --help (trireme help COMMAND) lists what a command understands.";
 }
 
 Work parse(const Arguments& arguments) {
-  if (arguments.empty() || arguments[0] == "--help") return show(usage());
-  const std::string& name = arguments[0];
+  const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
+                                           arguments[0] == "help");
+  if (arguments.size() == (asks ? 1 : 0)) return show(usage());
+  const std::string& name = arguments[asks ? 1 : 0];
   std::vector<std::string> names;
   for (const Command& command : commands()) {
-    if (command.name == name) return command.parse({arguments.begin() + 1, arguments.end()});
     names.emplace_back(command.name);
+    if (command.name != name) continue;
+    Arguments rest(arguments.begin() + (asks ? 2 : 1), arguments.end());
+    if (asks) rest.emplace_back("--help");
+    return command.parse(rest);
   }
   if (name == "--version") return parse_version({});
   const auto nearest = nearest_name(name, names);

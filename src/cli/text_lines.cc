@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "trireme/base/byte_order_mark.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/io/text_kind.h"
@@ -52,6 +53,7 @@ std::optional<NamedText> TextLines::next_of_file() {
     }
     if (line_ == 1) check_is_text(name_ == "-" ? "standard input" : name_, text);
     check_has_no_zero(name, text);
+    if (line_ == 1) text.erase(0, text.size() - without_byte_order_mark(text).size());
     if (text.ends_with('\r')) text.pop_back();
     if (!text.empty()) return NamedText{name, std::move(text)};
   }

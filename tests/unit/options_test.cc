@@ -9,6 +9,7 @@
 
 #include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
+#include "trireme/base/ini_text.h"
 #include "trireme/config/weighted_paths.h"
 
 #include "support/message_of.h"
@@ -77,9 +78,11 @@ TEST(Options, AutoUnsetsAnOptionalValue) {
 TEST(Options, PositionalsAreErrorsUnlessDeclared) {
   Command without, with(true);
   EXPECT_EQ(without.parse({"a.txt"}),
-            "unexpected argument 'a.txt': values follow a flag, as in --KEY VALUE");
+            "unexpected argument 'a.txt': values follow a flag, as in --KEY VALUE; "
+            "--help lists them");
   EXPECT_EQ(without.parse({"-x"}),
-            "unexpected argument '-x': values follow a flag, as in --KEY VALUE");
+            "unexpected argument '-x': values follow a flag, as in --KEY VALUE; "
+            "--help lists them");
   EXPECT_EQ(with.parse({"a.txt", "--sample.tokens", "3", "b.txt", "--", "--help"}), "no error");
   EXPECT_EQ(with.inputs, (std::vector<std::string>{"a.txt", "b.txt", "--help"}));
   EXPECT_FALSE(with.options.help_requested());
@@ -96,11 +99,36 @@ TEST(Options, UnknownFlagsSuggestTheNearest) {
   EXPECT_EQ(command.parse({"--colour", "red"}), "unknown flag --colour; --help lists them all");
   // A shortened name is not guessed.
   EXPECT_EQ(command.parse({"--sample.temp", "3"}),
-            "unknown flag --sample.temp; --help lists them all");
+            "unknown flag --sample.temp; sample has temperature, tokens, top_k, "
+            "stream, prompt");
   EXPECT_EQ(command.parse({"--config", "x"}), "unknown flag --config; --help lists them all");
 }
 
-TEST(Options, MissingAndRepeatedValuesAreErrors) {
+TEST(Options, NamesOfOtherProgramsSuggestOurs) {
+  const std::vector<std::string> known = {"optim.lr", "batch.global", "run.steps", "run.folder"};
+  EXPECT_EQ(nearest_name("learning_rate", known), "optim.lr");
+  EXPECT_EQ(nearest_name("learning-rate", known), "optim.lr");
+  EXPECT_EQ(nearest_name("optimizer.learning_rate", known), "optim.lr");
+  EXPECT_EQ(nearest_name("batch_size", known), "batch.global");
+  EXPECT_EQ(nearest_name("epochs", known), "run.steps");
+  EXPECT_EQ(nearest_name("vocab_size", known), std::nullopt);  // ours is not among them
+  EXPECT_EQ(nearest_name("gpu", {"auto", "cpu", "cuda"}), "cuda");
+}
+
+TEST(Options, AsksForHelpInSeveralWays) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"-h"}, {"--sample.tokens=3", "-h"}}) {
+    Command command;
+    EXPECT_EQ(command.parse(arguments), "no error");
+    EXPECT_TRUE(command.options.help_requested());
+  }
+  Command command;
+  EXPECT_EQ(command.parse({"--prompt", "-h"}), "no error");
+  EXPECT_FALSE(command.options.help_requested());
+  EXPECT_EQ(command.prompt, "-h");
+}
+
+TEST(Options, AMissingValueIsAnErrorAndOfSeveralTheLastCounts) {
   Command command;
   EXPECT_EQ(command.parse({"--sample.tokens"}), "--sample.tokens: a value must follow");
   EXPECT_EQ(command.parse({"--sample.tokens="}), "--sample.tokens: a value must follow");
@@ -109,8 +137,10 @@ TEST(Options, MissingAndRepeatedValuesAreErrors) {
   EXPECT_EQ(command.parse({"--prompt", "--sample.tokens=3"}), "--prompt: a value must follow");
   EXPECT_EQ(command.parse({"--prompt=--x"}), "no error");
   EXPECT_EQ(command.prompt, "--x");
-  EXPECT_EQ(command.parse({"--prompt", "a", "--sample.prompt", "b"}),
-            "--sample.prompt is given twice");
+  EXPECT_EQ(command.parse({"--prompt", "a", "--sample.prompt", "b"}), "no error");
+  EXPECT_EQ(command.prompt, "b");
+  EXPECT_EQ(command.parse({"--sample.tokens", "many", "--sample.tokens", "7"}), "no error");
+  EXPECT_EQ(command.tokens, 7);
 }
 
 TEST(Options, NumbersAreReadWhole) {
@@ -182,6 +212,15 @@ TEST(Options, IniSyntax) {
   EXPECT_EQ(command.prompt, "a # b \"c\" ");
   EXPECT_TRUE(command.stream);
   EXPECT_EQ(command.temperature, 2);
+}
+
+TEST(Options, AByteOrderMarkIsNoPartOfAFile) {
+  Command command;
+  const std::string text = "\xef\xbb\xbf[sample]\r\ntokens = 9\r\n";
+  command.options.parse_ini(text, "a.ini");
+  EXPECT_EQ(command.tokens, 9);
+  const auto ten = [](const IniLine& line) { return std::optional<std::string>(line.value + "0"); };
+  EXPECT_EQ(edit_ini(text, "a.ini", ten), "\xef\xbb\xbf[sample]\r\ntokens = 90\r\n");
 }
 
 TEST(Options, IniErrorsNameFileAndLine) {
@@ -443,7 +482,7 @@ TEST(Options, AKeyMayDecideOnOthers) {
   EXPECT_EQ(shapes.parse({"--shape.radius", "3"}),
             "--shape.radius is a key of shape.kind circle, not of square");
   EXPECT_EQ(shapes.parse({"--shape.depth", "3"}),
-            "unknown flag --shape.depth; --help lists them all");
+            "unknown flag --shape.depth; shape has kind, side, colour");
   EXPECT_EQ(shapes.parse({"--shape.colour", "blue"}),
             "--shape.colour blue: is not one of red, green");
   EXPECT_EQ(shapes.parse({"--shape.kind", "squere"}),

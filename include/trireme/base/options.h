@@ -228,8 +228,9 @@ class Options {
   void add_positional(const std::string& name, std::vector<std::string>& target,
                       const std::string& help, std::vector<std::string> first_choices = {});
 
-  // Reads the arguments after the command's name. Uses `read` to read the file of --config, whose
-  // values it applies before the flags. If --help is among the arguments, nothing is read or
+  // Reads the arguments after the command's name. Of a flag that is given twice, the last counts, so
+  // that a script's can be followed by others. Uses `read` to read the file of --config, whose
+  // values it applies before the flags. If --help or -h is among the arguments, nothing is read or
   // checked but a flag that decides which keys there are.
   void parse(const std::vector<std::string>& arguments,
              const ConfigReader& read = read_config_file);
@@ -292,7 +293,7 @@ class Options {
   std::vector<std::string> complete_switches(const std::vector<std::string>& arguments) const;
   std::vector<Setting> read_flags(const std::vector<std::string>& arguments);
   void apply(const Setting& setting);
-  std::optional<Setting> first_flag(const std::vector<std::string>& arguments,
+  std::optional<Setting> last_flag(const std::vector<std::string>& arguments,
                                     std::size_t key) const;
   std::optional<Setting> first_line(std::string_view text, const std::string& origin,
                                     std::size_t key) const;
@@ -317,7 +318,7 @@ class Options {
 // Returns the entry of `known` with the smallest edit distance to `name`, if it is small enough for
 // a typing error. The last component of an entry may stand for the entry ("steps" for "run.steps").
 // If none is near enough, returns one with the last component of `name` ("train.steps" for
-// "run.steps").
+// "run.steps"). What other programs call an entry ("learning_rate") is that entry.
 std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& known);
 
