@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <exception>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/io/text_kind.h"
 
 #include "hdf5_internal.h"
-#include "posix_file.h"
 
 namespace trireme::hdf5 {
 namespace {
@@ -37,9 +37,15 @@ void check_is_hdf5(const std::string& path) {
   const FileFacts facts = look_at(path, ExitStatus::kData);
   if (!facts.is_there()) throw DataError(path + ": there is no such file");
   if (!facts.is_file()) throw DataError(path + ": not a file");
-  PosixFile(path, O_RDONLY, ExitStatus::kData);  // says why the system refuses it
+  std::string beginning(kTellingBytes, '\0');
+  FileReader file(path, ExitStatus::kData);  // says why the system refuses it
+  beginning.resize(file.read(beginning.data(), beginning.size()));
   const htri_t is_hdf5 = patiently_read([&] { return H5Fis_hdf5(path.c_str()); });
-  if (is_hdf5 == 0) throw DataError(path + ": not an HDF5 file");
+  if (is_hdf5 == 0) {
+    throw DataError(fmt::format(
+        "{}: not an HDF5 file but {}{}", path, kind_of_file(beginning),
+        beginning.empty() ? "" : "; trireme prepare makes shards of texts and pictures"));
+  }
   if (is_hdf5 < 0) throw_unread(fmt::format("{}: cannot be read", path));
 }
 

@@ -40,9 +40,9 @@ ValidationSplit parse_validation_split(const std::string& text) {
     }
   }
   throw ConfigError(
-      fmt::format("validation split '{}': expected none, hash:FRACTION with a "
-                  "fraction between 0 and 1, or tail:BYTES; with --images, none or "
-                  "class:FRACTION",
+      fmt::format("--validation {}: write hash:0.01 to hold out 1 % of the documents, or "
+                  "tail:1000000 for the last 1000000 bytes; with --images class:0.1 for 10 % of "
+                  "each class; or none",
                   shown(text)));
 }
 

@@ -146,6 +146,16 @@ void check_has_no_zero(const std::string& name, std::string_view bytes) {
                   shown(name), zero + 1));
 }
 
+std::string kind_of_file(std::string_view beginning) {
+  beginning = beginning.substr(0, kTellingBytes);
+  if (beginning.empty()) return "an empty file";
+  std::string_view kind = kind_of_container(beginning);
+  if (kind.empty()) kind = kind_of_encoding(beginning);
+  if (!kind.empty()) return std::string(kind);
+  const bool is_text = beginning.find('\0') == std::string_view::npos && !is_binary(beginning);
+  return is_text ? "a text" : "binary data";
+}
+
 bool is_json_lines(std::string_view name, std::string_view beginning) {
   return name.ends_with(".jsonl") || name.ends_with(".ndjson") || beginning.starts_with("{\"");
 }

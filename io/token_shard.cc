@@ -169,7 +169,9 @@ std::vector<std::string> token_shard_files(const std::string& path) {
   const auto names = names_in(path, ExitStatus::kData);
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     const fs::path file = fs::path(path) / name;
-    if (file.extension() == ".h5" && look_at(file.string(), ExitStatus::kData).is_file()) {
+    const bool hidden = name.starts_with('.');  // "._train.h5" is what macOS adds to files
+    if (!hidden && file.extension() == ".h5" &&
+        look_at(file.string(), ExitStatus::kData).is_file()) {
       files.push_back(file.string());
     }
   }

@@ -6,6 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "trireme/base/environment.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
@@ -69,6 +72,16 @@ void print_remarks(const std::vector<std::string>& remarks) {
   for (const std::string& remark : remarks) print_line("remark: " + remark);
 }
 
+// A shell that salloc has given, outside of any step, is on one node of its job.
+void say_what_the_job_has() {
+  const std::string job = environment("SLURM_JOB_ID"), nodes = environment("SLURM_JOB_NUM_NODES");
+  if (job.empty() || nodes.empty() || nodes == "1" || launched_tasks().count > 1) return;
+  print_line(fmt::format(
+      "\nremark: this is one of the {} nodes of job {}; srun --mpi=pmi2 --ntasks-per-node=1 "
+      "trireme doctor examines them all",
+      nodes, job));
+}
+
 // Without MPI: each node prints its own text.
 ExitStatus examine_each(const DoctorArguments& given) {
   if (!speaks_for_its_node()) return ExitStatus::kDone;
@@ -77,6 +90,7 @@ ExitStatus examine_each(const DoctorArguments& given) {
   compare_with_cables(found, fabric);
   print_text(doctor_text(found[0].node, found[0].findings));
   print_remarks(fabric.remarks());
+  say_what_the_job_has();
   return status_of(has_problem(found[0].findings));
 }
 
@@ -125,7 +139,10 @@ ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   std::vector<Finding> cables;
   if (places.fabric) cables = compare_with_cables(nodes, *places.fabric);
   // Before the network is measured, which may hang where it does not work.
-  if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
+  if (nodes.size() == 1) {
+    print_text(doctor_text(nodes[0].node, nodes[0].findings));
+    say_what_the_job_has();
+  }
   if (nodes.size() > 1) print_text(doctor_findings(nodes));
   // A cluster that nothing describes is usual.
   if (places.fabric && !places.fabric->vertices().empty()) print_remarks(places.remarks);

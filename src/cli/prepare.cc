@@ -205,8 +205,8 @@ std::string summary(const PrepareImagesResult& result) {
   lines.add("mean", colours(train.statistics.mean));
   lines.add("deviation", colours(train.statistics.deviation));
   if (result.left_out > 0) {
-    lines.add("other files",
-              fmt::format("{}, hidden or not called .jpg, .jpeg or .png", result.left_out));
+    lines.add("left out", fmt::format("{}: hidden, or no name of a picture (.jpg, .jpeg, .png)",
+                                      counted(result.left_out, "file")));
   }
   if (!result.bad.empty()) {
     lines.add("bad pictures", fmt::format("{} left out:", result.bad.size()));

@@ -32,8 +32,8 @@ std::string sizes_around(std::int64_t unit, std::int64_t size) {
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
 }
 
-std::string started(int ranks) {
-  return ranks == 1 ? "1 was started" : fmt::format("{} were started", ranks);
+std::string there_are(int ranks) {
+  return ranks == 1 ? "there is 1" : fmt::format("there are {}", ranks);
 }
 
 [[noreturn]] void refuse_complete(const GridRequest& request, int world_size) {
@@ -44,8 +44,8 @@ std::string started(int ranks) {
       world_size % unit == 0 ? fmt::format("set grid.data={}", world_size / unit)
                              : fmt::format("with {} left as they are {} ranks would fit",
                                            fixed_dimensions(model), sizes_around(unit, world_size));
-  throw ConfigError(fmt::format("grid {} needs {} ranks, but {}: start {}, or {}",
-                                request.shape().extents_text(" x "), ranks, started(world_size),
+  throw ConfigError(fmt::format("grid {} needs {} ranks, and {}: take {}, or {}",
+                                request.shape().extents_text(" x "), ranks, there_are(world_size),
                                 ranks, instead));
 }
 
@@ -160,8 +160,8 @@ GridShape resolve_grid(const GridRequest& request, int world_size) {
     if (fixed != world_size) refuse_complete(request, world_size);
   } else if (world_size % fixed != 0) {
     throw ConfigError(fmt::format(
-        "a grid with {} needs a multiple of {} ranks, but {}: {} would fit",
-        fixed_dimensions(request), fixed, started(world_size), sizes_around(fixed, world_size)));
+        "a grid with {} needs a multiple of {} ranks, and {}: {} would fit",
+        fixed_dimensions(request), fixed, there_are(world_size), sizes_around(fixed, world_size)));
   }
   GridShape shape = request.shape();
   if (rest != nullptr) shape.set_extent(rest->axes, world_size / fixed);

@@ -19,11 +19,15 @@ constexpr const char* kUsage = "trireme train [--config FILE] [--SECTION.KEY VAL
 void check_batch(const Config::Batch& batch) {
   if (batch.global % batch.micro == 0) return;
   const int below = batch.global / batch.micro * batch.micro;
-  const std::string fits =
-      below == 0 ? fmt::format("{} would be", batch.micro)
-                 : fmt::format("{} or {} would be", below, std::int64_t{below} + batch.micro);
-  throw ConfigError(fmt::format("batch.global ({}) is not divisible by batch.micro ({}); {}",
-                                batch.global, batch.micro, fits));
+  const std::string multiple =
+      below == 0 ? fmt::format("{}", batch.micro)
+                 : fmt::format("{} or {}", below, std::int64_t{below} + batch.micro);
+  int divisor = std::min(batch.micro, batch.global);
+  while (batch.global % divisor != 0) --divisor;
+  throw ConfigError(fmt::format(
+      "batch.global is {}, which is no multiple of batch.micro, {}: set batch.global to {}, or "
+      "batch.micro to {}",
+      batch.global, batch.micro, multiple, divisor));
 }
 
 void check_data(const Config::Data& data) {

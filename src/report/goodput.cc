@@ -194,7 +194,14 @@ class Accounts {
     const double started =
         std::clamp(next.job.started ? std::max(at, *next.job.started) : next.begin, at, next.begin);
     add(TimeUse::kStarting, next.begin - started);
-    add(TimeUse::kBetween, started - at - waited);
+    const double idle = started - at - waited;
+    // Nobody wanted it to run: a person goes on later with what had ended.
+    const bool by_hand = next.job.job.empty() && start.on_purpose && start.after.empty();
+    if (by_hand) {
+      idle_ += std::max(0.0, idle);
+    } else {
+      add(TimeUse::kBetween, idle);
+    }
   }
 
   // Adds the failures after the last start. Returns when the whole time ends.
@@ -214,12 +221,13 @@ class Accounts {
 
   void settle(double wall) {
     const double known = std::accumulate(result_.seconds.begin(), result_.seconds.end(), 0.0);
-    result_.whole = std::max(wall, known);
+    result_.whole = std::max(wall - idle_, known);
     add(TimeUse::kOther, result_.whole - known);
   }
 
   std::vector<Start> starts_;
   double begin_ = 0.0;
+  double idle_ = 0.0;  // seconds that count for nothing
   Goodput result_;
 };
 
@@ -246,7 +254,7 @@ std::string_view name_of(TimeUse use) {
     case TimeUse::kFailure:
       return "failures";
     case TimeUse::kBetween:
-      return "not started";
+      return "between starts";
     case TimeUse::kOther:
       return "other";
   }

@@ -340,7 +340,7 @@ std::string communication_of(const CommunicationTable& table,
                     std::to_string(one.count), known_microseconds(one.predicted_seconds),
                     known_microseconds(one.measured_seconds), bytes_rate(one.bus_bandwidth),
                     one.link_seconds > 0.0
-                        ? fmt::format("{:.0f} % of {}", 100.0 * one.link_share(), one.link)
+                        ? fmt::format("{}: {:.0f} %", one.link, 100.0 * one.link_share())
                         : ""});
   }
   std::string html = fmt::format(

@@ -106,7 +106,7 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
   take_block_rates(result.rates, fabric, network);
   const bool knows_rates = host_rate > 0.0 || result.rates.distances != assumed.distances;
   result.source =
-      fmt::format("{}, {}", origin, knows_rates ? "rates of its cables" : "assumed rates");
+      fmt::format("{}, {}", origin, knows_rates ? "speeds of its cables" : "usual speeds assumed");
   return result;
 }
 

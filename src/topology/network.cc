@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/topology/fabric_summary.h"
 
+#include "link_names.h"
 #include "no_limit.h"
 
 namespace trireme {
@@ -56,8 +57,9 @@ void TreeNetwork::add_hosts(const Fabric& fabric, const std::vector<int>& hosts,
     const auto i = static_cast<std::size_t>(host);
     const std::string& name = fabric.vertices()[i].name;
     const double rate = rates[i] > 0.0 ? rates[i] : assumed.cable_bytes_per_second;
-    links_.push_back({name + " up", rate});
-    links_.push_back({name + " down", rate});
+    for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
+      links_.push_back({link_of_host(name, way), rate});
+    }
     links_.push_back({"memory of " + name, assumed.memory_bytes_per_second});
   }
 }
@@ -85,9 +87,8 @@ void TreeNetwork::add_tier(const Fabric& fabric, const std::vector<int>& hosts, 
   }
   first_link_.push_back(static_cast<int>(links_.size()));
   for (std::size_t i = 0; i < up.size(); ++i) {
-    for (const char* way : {"up", "down"}) {
-      links_.push_back({fmt::format("block of {} in tier {} {}", names[i], tier, way),
-                        up[i] > 0.0 ? up[i] : kNoLimit});
+    for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
+      links_.push_back({link_of_block(names[i], tier, way), up[i] > 0.0 ? up[i] : kNoLimit});
     }
   }
   block_of_.push_back(std::move(block_of));

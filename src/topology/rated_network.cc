@@ -9,6 +9,7 @@
 #include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 
+#include "link_names.h"
 #include "no_limit.h"
 
 namespace trireme {
@@ -36,9 +37,10 @@ TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
   }
   for (int host = 0; host < hosts; ++host) {
     const std::string name =
-        fmt::format("node of rank {}", first_rank[static_cast<std::size_t>(host)]);
-    links_.push_back({name + " up", up});
-    links_.push_back({name + " down", up});
+        fmt::format("the node of rank {}", first_rank[static_cast<std::size_t>(host)]);
+    for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
+      links_.push_back({link_of_host(name, way), up});
+    }
     links_.push_back({"memory of " + name, std::max(at(0).host, at(0).flow)});
   }
   for (int tier = 1; tier < tiers; ++tier) {
@@ -54,8 +56,8 @@ TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
       if (of_block < 0) of_block = rank;
     }
     for (const int rank : first) {
-      for (const char* way : {"up", "down"}) {
-        links_.push_back({fmt::format("block of rank {} in tier {} {}", rank, tier, way),
+      for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
+        links_.push_back({link_of_block(fmt::format("rank {}", rank), tier, way),
                           out > 0.0 ? out : kNoLimit});
       }
     }

@@ -20,6 +20,7 @@ namespace {
 
 using Addresses = std::vector<std::pair<std::string, std::string>>;
 
+constexpr const char* kOwnDescription = "the cluster's description of its network";
 constexpr std::size_t kMostRemarks = 5;  // on a description; topo show prints them all
 
 // Only rank 0 calls this. There is no network if the rates do not suit the job; a remark says why.
@@ -121,13 +122,13 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
   result.fabric = read_cluster(sources, /*strict=*/false);
   take_remarks(*result.fabric, remarks);
   if (!result.fabric->vertices().empty() && !describes_any(*result.fabric, hosts)) {
-    remarks.push_back(of_another_cluster("the fabric's description", hosts));
+    remarks.push_back(of_another_cluster(kOwnDescription, hosts));
     result.fabric = Fabric(FabricSource::kSysfs);
   }
   const bool known = !result.fabric->vertices().empty();
   std::string remark;
-  result.network = job_network(*result.fabric, "the fabric's description", hosts, remark);
-  if (!known) result.network->source = "assumed rates";
+  result.network = job_network(*result.fabric, kOwnDescription, hosts, remark);
+  if (!known) result.network->source = "no description of the network, usual speeds assumed";
   if (known && tells_places && !remark.empty()) remarks.push_back(std::move(remark));
 }
 

@@ -109,21 +109,32 @@ void CommunicationWatch::write() {
   }
 }
 
-std::string CommunicationWatch::text(const std::string& carrier) const {
+std::string CommunicationWatch::source() const {
   const bool chosen = comm_.algorithms != "auto";
   const bool scratch = comm_.tune && comm_.order == "any";
   if (!network_.network && !chosen && !scratch) return "";
   std::string source = network_.network ? network_.network->source : "the default";
   if (chosen) source += ", and " + comm_.algorithms;
   if (scratch) source += ", and what was measured at the start";
+  return source;
+}
+
+std::string CommunicationWatch::row() const {
+  const std::string known = source();
+  if (known.empty() || !network_.network || network_.rates_are_measured) return known;
+  return known + "; trireme topo probe measures them";
+}
+
+std::string CommunicationWatch::text(const std::string& carrier) const {
+  const std::string known = source();
   std::optional<PlannedComm> largest;
   for (PlannedComm& one : planned_communicators(runtime_, stage_)) {
     if (one.name == "world" || one.name == "grid") continue;  // little travels there
     if (!largest || one.ranks.size() > largest->ranks.size()) largest = std::move(one);
   }
-  if (!largest) return source;
+  if (known.empty() || !largest) return known;
   return fmt::format(
-      "{}; {}{}: {}", source,
+      "{}; {}{}: {}", known,
       carrier == "mpi" ? "" : fmt::format("{} chooses for GPUs itself; on hosts, ", carrier),
       largest->name,
       table_text(largest->plan->algorithms, static_cast<int>(largest->ranks.size())));

@@ -29,11 +29,13 @@ class CommunicationWatch {
   void write();
   CommunicationTable table();
 
-  // The row of the start-up table: where the rates are from and what the largest communicator of
-  // the grid uses. Empty if that is the default table.
+  // The row of the start-up table: where the rates are from. Empty if algorithms are the default.
+  std::string row() const;
+  // The same for the events, and what the largest communicator of the grid uses.
   std::string text(const std::string& carrier) const;
 
  private:
+  std::string source() const;
   using Key = std::tuple<int, Collective, std::size_t, Algorithm>;  // a lane and what it carries
 
   const Prediction& predict(const PlannedComm& communicator, const Key& key);

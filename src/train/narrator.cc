@@ -15,6 +15,7 @@ namespace trireme {
 namespace {
 
 const std::string kClearLine = "\r\x1b[K";
+constexpr double kSilenceSeconds = 60.0;  // a log without a line for longer looks dead
 
 std::string skipped(const StepMetrics& m) {
   if (!m.skipped) return "";
@@ -145,8 +146,10 @@ void Narrator::step(const StepMetrics& m) {
   if (terminal_ && !odd) {
     print_bytes(kClearLine + describe(m));
     line_open_ = true;
-  } else if (odd || m.step % every_ == 0 || m.step == total_steps_) {
+  } else if (odd || m.step % every_ == 0 || m.step == total_steps_ ||
+             since_step_.seconds() >= kSilenceSeconds) {
     say(describe(m));
+    since_step_.restart();
   }
 }
 
@@ -164,7 +167,7 @@ void Narrator::close(const StepMetrics& last) {
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
                           const ops::AttentionChoice& attention, const tasks::TaskData& data,
-                          const std::string& collectives) {
+                          const std::string& network) {
   const ops::Context& ctx = device.context;
   const parallel::Stage& stage = step.stage();
   const MemoryStats memory = ctx.allocator->stats();
@@ -224,7 +227,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                              ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
   if (attention.by != "none") row("attention", attention.text);
   if (!device.description.empty()) row("device", device.description);
-  if (!collectives.empty()) row("network", collectives);
+  if (!network.empty()) row("network", network);
   row("run", config.run.folder);
   return table;
 }

@@ -35,17 +35,17 @@ class Narrator {
   bool terminal_;
   bool line_open_ = false;
   std::int64_t first_step_, total_steps_, every_;
-  Stopwatch since_start_;
+  Stopwatch since_start_, since_step_;
   double step_seconds_ = 0.0, wait_seconds_ = 0.0, comm_seconds_ = 0.0, units_ = 0.0;
   std::int64_t steps_ = 0;
 };
 
 // Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
-// libraries, what computes attention if the model has any, and, if `collectives` says it, what
-// carries collectives.
+// libraries, what computes attention if the model has any, and, if `network` says it, what
+// is known of the network.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
                           const ops::AttentionChoice& attention, const tasks::TaskData& data,
-                          const std::string& collectives);
+                          const std::string& network);
 
 }  // namespace trireme

@@ -70,15 +70,21 @@ std::string list_of(const std::vector<ChangedSetting>& changes,
   return list;
 }
 
+std::string words_on_own_settings(const Config& config) {
+  return fmt::format("--config {}/config.ini takes the settings that the run had",
+                     config.run.folder);
+}
+
 void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint& checkpoint,
                    const Config& config) {
   const std::string others = list_of(changes, {OnChange::kOtherRun});
   if (others.empty() || config.run.accept_changes) return;
   const std::string rest = list_of(changes, {OnChange::kResults, OnChange::kRounding});
   throw ConfigError(fmt::format(
-      "{} is of another run: {}{}; --run.accept_changes true goes on from it all the same, "
+      "{} is of another run: {}{}; {}, --run.accept_changes true goes on from it all the same, "
       "--run.resume never starts anew",
-      checkpoint.path(), others, rest.empty() ? "" : "; also changed: " + rest));
+      checkpoint.path(), others, rest.empty() ? "" : "; also changed: " + rest,
+      words_on_own_settings(config)));
 }
 
 std::map<std::string, std::string> choices_before(const CheckpointInfo& info,

@@ -26,6 +26,9 @@ std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
 std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,
                                           const std::vector<DataAttribute>& data);
 
+// Tells how a run goes on with its own settings.
+std::string words_on_own_settings(const Config& config);
+
 // Throws ConfigError, with the whole list, if a change makes it a different run and
 // run.accept_changes does not allow that.
 void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint& checkpoint,

@@ -1,6 +1,7 @@
 #include "train/run_checkpoints.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -9,7 +10,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/config/schedule_options.h"
 #include "trireme/ops/convolution.h"
+#include "trireme/optim/schedule.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/foreign_weights.h"
@@ -79,6 +82,22 @@ void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
   throw CheckpointError(
       fmt::format("{}: holds a model of {} parameters, not of {}: model.* must be what they were",
                   checkpoint.path(), held, wanted));
+}
+
+// Throws CheckpointError that names the settings by which tensors are others, where any are.
+void RunCheckpoints::refuse_other_model(const Checkpoint& checkpoint) const {
+  std::vector<ChangedSetting> changes =
+      changed_settings(checkpoint.info().config, checkpoint.path(), run_.config);
+  std::erase_if(changes, [](const ChangedSetting& change) {
+    return !change.name.starts_with("model.") && change.name != "optim.name" &&
+           change.name != "optim.momentum";
+  });
+  if (changes.empty()) return;
+  for (ChangedSetting& change : changes) change.on_change = OnChange::kOtherRun;
+  throw CheckpointError(fmt::format(
+      "{} is of another run: {}; {}, and --run.start_from {} begins another run with its weights",
+      checkpoint.path(), list_of(changes, {OnChange::kOtherRun}),
+      words_on_own_settings(run_.config), checkpoint.path()));
 }
 
 RunCheckpoints::Position RunCheckpoints::resume() {
@@ -204,8 +223,13 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     if (checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
   // Checks shapes first, because run.accept_changes cannot accept other shapes.
-  checkpoint.check(run_.runtime.world(), slices);
-  check_parameters(checkpoint);
+  try {
+    checkpoint.check(run_.runtime.world(), slices);
+    check_parameters(checkpoint);
+  } catch (const CheckpointError&) {
+    refuse_other_model(checkpoint);
+    throw;
+  }
   std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
   // Of a run, an imported checkpoint knows the model alone, and of that what the weights are for:
@@ -264,11 +288,37 @@ bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
   }
 }
 
+// A curve that follows run.steps leaps in a run that was made longer or shorter; empty if it goes
+// on smoothly.
+std::string RunCheckpoints::words_on_leap(const Checkpoint& checkpoint) const {
+  constexpr double kSmooth = 0.05;  // of the larger rate
+  const std::int64_t step = checkpoint.info().step;
+  try {
+    const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
+    const auto old = schedule_options(before), now = schedule_options(run_.config);
+    if (!old || !now || step < 1 || old->total_steps == now->total_steps) return "";
+    if (old->peak != now->peak || old->curve != now->curve) return "";
+    const optim::LearningRateSchedule was(*old), is(*now);
+    const double from = was.at(step - 1), to = is.at(step), smooth = was.at(step);
+    if (std::abs(to - smooth) <= kSmooth * std::max(to, smooth)) return "";
+    return fmt::format(
+        "the learning rate goes from {:.2e} at step {} to {:.2e} at step {}: its curve followed "
+        "run.steps, which was {}{}",
+        from, step, to, step + 1, old->total_steps,
+        now->decay || now->curve == optim::LearningRateCurve::kWsd
+            ? ""
+            : fmt::format("; --schedule.decay {} keeps the old curve", was.decay()));
+  } catch (const ConfigError&) {  // of another version, which knew other keys
+    return "";
+  }
+}
+
 void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
                                  const std::vector<ChangedSetting>& changes) const {
   print_line(fmt::format("going on from {}, step {}", checkpoint.path(), checkpoint.info().step));
   const std::string results = list_of(changes, {OnChange::kOtherRun, OnChange::kResults});
   if (!results.empty()) print_line("changed settings: " + results);
+  if (const std::string leap = words_on_leap(checkpoint); !leap.empty()) print_line(leap);
   std::vector<ChangedSetting> of_rounding = changes;
   if (keeps_bits(checkpoint)) {
     std::erase_if(of_rounding, [](const ChangedSetting& change) {

@@ -64,10 +64,12 @@ class RunCheckpoints {
   void check_all_taken(const Checkpoint& checkpoint, std::span<const TensorSlice> taken,
                        const std::vector<std::string>& fresh) const;
   void check_parameters(const Checkpoint& checkpoint) const;
+  void refuse_other_model(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
   static bool evaluated_beginning(const Checkpoint& checkpoint);
   void note_groups_of_samples(const Checkpoint& checkpoint,
                               std::vector<ChangedSetting>& changes) const;
+  std::string words_on_leap(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;

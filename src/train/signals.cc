@@ -18,12 +18,13 @@ namespace {
 struct NamedSignal {
   int number;
   const char* name;
+  const char* sender;  // the usual one
 };
-constexpr NamedSignal kStopSignals[] = {{SIGTERM, "SIGTERM"},
-                                        {SIGINT, "SIGINT"},
-                                        {SIGUSR1, "SIGUSR1"},
-                                        {SIGUSR2, "SIGUSR2"},
-                                        {SIGXCPU, "SIGXCPU"}};
+constexpr NamedSignal kStopSignals[] = {{SIGTERM, "SIGTERM", "by scancel or a preemption"},
+                                        {SIGINT, "SIGINT", "by Ctrl-C"},
+                                        {SIGUSR1, "SIGUSR1", "before a job's time limit"},
+                                        {SIGUSR2, "SIGUSR2", "before a job's time limit"},
+                                        {SIGXCPU, "SIGXCPU", "at a limit of processor time"}};
 
 constexpr double kSecondInterruptSeconds = 1.0;  // a launcher may pass one Ctrl-C on twice
 constexpr double kLongStepSeconds = 2.0;
@@ -71,7 +72,8 @@ void StopSignals::wait(const std::vector<int>& numbers) {
       _exit(static_cast<int>(ExitStatus::kInterruptedTwice));
     }
     if (number == SIGINT && interrupted_ns == 0) interrupted_ns = now_ns();
-    if (!arrived_.exchange(true)) tell(number);
+    int none = 0;
+    if (arrived_.compare_exchange_strong(none, number)) tell(number);
   }
 }
 
@@ -92,6 +94,12 @@ void StopSignals::tell(int number) const {
   } catch (const std::exception&) {
     // Standard output is closed or full, which the run itself finds.
   }
+}
+
+std::string words_on_sender(int number) {
+  const auto* const signal = std::ranges::find(kStopSignals, number, &NamedSignal::number);
+  if (signal == std::end(kStopSignals)) return "by a signal";
+  return fmt::format("by {} (as {})", signal->name, signal->sender);
 }
 
 std::string words_on_stop(const std::string& signal, double seconds) {

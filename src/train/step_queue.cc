@@ -45,7 +45,7 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
                               known.comm_seconds,
                               peak_resident_bytes(),
                               static_cast<double>(memory.total_peak),
-                              signals_.arrived() ? 1.0 : 0.0};
+                              static_cast<double>(signals_.arrived())};
   const auto uses = static_cast<std::ptrdiff_t>(most.size());
   most.insert(most.end(), memory.peak.begin(), memory.peak.end());
   grid_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
@@ -60,7 +60,7 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
   metrics.memory_bytes = most[3];
   if (ctx_.device.kind != DeviceKind::kCpu) metrics.device_memory_bytes = most[4];
   std::copy_n(most.begin() + uses, kMemoryUses, metrics.memory_peak.begin());
-  known.stop = most[5] > 0.0;
+  known.signal = static_cast<int>(most[5]);
   metrics.skipped = !result.finite;
   metrics.no_targets = result.targets == 0;
   if (metrics.no_targets) metrics.loss_scale.reset();  // it is what it was

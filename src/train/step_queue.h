@@ -34,7 +34,7 @@ class StepQueue {
   struct Known {
     StepMetrics metrics;                              // of all ranks
     double seconds, wait_data_seconds, comm_seconds;  // of this rank
-    bool stop;                                        // a signal has arrived at some rank
+    int signal;                                       // that has arrived at some rank; 0: none
   };
   // Collective over the world. Waits for the oldest steps until at most `left` are queued, and
   // returns those that are done, in order.

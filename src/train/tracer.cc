@@ -232,7 +232,12 @@ void Tracer::before(std::int64_t step) {
 }
 
 std::string Tracer::after(std::int64_t step, bool last) {
+  if (begun_ == 0 && last && !written_ && grid_.runtime().rank() == 0) {
+    return fmt::format("no trace: log.trace names steps {} to {}, of which this start did none",
+                       steps_.first, steps_.last);
+  }
   if (begun_ == 0 || (step < steps_.last && !last)) return "";
+  written_ = true;
   RankRuntime& runtime = grid_.runtime();
   const Trace trace = runtime.recorder().take_trace();
   const auto offset = clock_offsets(runtime)[static_cast<std::size_t>(runtime.node())];

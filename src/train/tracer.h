@@ -24,7 +24,8 @@ class Tracer {
 
   void before(std::int64_t step);
   // Collective over the world. After the last traced step, or an earlier one with `last`, rank 0
-  // writes the file and returns a line about it. Otherwise returns an empty string.
+  // writes the file and returns a line about it; with `last` and no traced step, a line that says
+  // so. Otherwise returns an empty string.
   std::string after(std::int64_t step, bool last);
 
  private:
@@ -33,6 +34,7 @@ class Tracer {
   StepRange steps_;
   std::string path_;
   std::int64_t begun_ = 0;  // the first step of the trace in progress; 0: none
+  bool written_ = false;
   std::int64_t begin_ns_ = 0;
 };
 

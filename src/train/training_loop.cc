@@ -104,7 +104,7 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
                                           run.config.comm, run.tuner ? &*run.tuner : nullptr,
                                           run.folder.file("communication.json"));
   print_line(startup_table(run.config, run.model.plan, run.step, run.device, run.attention,
-                           *run.train_data, watch->text(run.device.carrier)));
+                           *run.train_data, watch->row()));
   if (!run.placement.why.empty()) print_line(run.placement.why);
   // Where no step is left to train, they stay as they are.
   if (start_.step < total_steps()) write_records();
@@ -233,7 +233,8 @@ ExitStatus TrainingLoop::loop() {
     if (stop_ && step_number_ < total_steps()) {
       save();
       trace_done(/*last=*/true);
-      journal_.stopped(step_number_, late_ ? "before the job's time limit" : "by a signal");
+      journal_.stopped(step_number_,
+                       late_ ? "before the job's time limit" : words_on_sender(signal_));
       return ExitStatus::kRequeue;
     }
     if (saves_now()) save();
@@ -315,13 +316,14 @@ bool TrainingLoop::wants_stop() {
       .checkpoint = cadence_.due(1 + queued_steps()) || step_number_ + 1 == total_steps(),
       .queued_steps = static_cast<int>(queued_steps())};
   late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
-  return late_ || signals_.arrived();
+  return late_ || signals_.arrived() != 0;
 }
 
 // Reports a step that is known. Called in the order of steps.
 void TrainingLoop::tell(const StepQueue::Known& step) {
   const StepMetrics& metrics = last_ = step.metrics;
-  stop_ = stop_ || step.stop;
+  signal_ = std::max(signal_, step.signal);
+  stop_ = stop_ || step.signal != 0;
   rank_watch_.add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
   cadence_.step_took(metrics.step_seconds);
   hang_limit_.step_took(metrics.step_seconds);

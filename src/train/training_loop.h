@@ -88,6 +88,7 @@ class TrainingLoop {
   std::int64_t step_number_ = 0;  // steps queued
   std::int64_t samples_ = 0;      // consumed by them
   bool stop_ = false;             // some rank wants to stop
+  int signal_ = 0;                // that has arrived at some rank; 0: none
   bool older_evaluations_;        // see RunCheckpoints::Position; it was not told yet
   bool late_ = false;             // this rank does, because the job's end is near
 };

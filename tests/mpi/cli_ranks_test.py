@@ -128,9 +128,9 @@ class Ranks(ProgramTest):
     def test_tells_wrong_input_once(self):
         data = self.prepare() / "train.h5"
         model = ["--model.preset", "test-gpt", "--model.vocabulary", 257]
-        # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, but 4 were
-        # started; ... would fit | 2
-        self.refuse(2, "tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit",
+        # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, and there
+        # are 4: ... would fit | 2
+        self.refuse(2, "tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit",
                     "train", *model, "--data.train", data, "--grid.tensor", 3)
         self.refuse(2, "needs", "train", *model, "--data.train", data, "--grid.data", 2,
                     "--grid.tensor", 1, "--grid.pipeline", 1)

@@ -284,7 +284,7 @@ class GridOrder(unittest.TestCase):
     def test_tuning_in_any_order_comes_before_the_steps(self):
         shutil.rmtree(self.folder / RUN, ignore_errors=True)
         said = self.train(4, "--grid.data", "2", "--grid.tensor", "2", "--comm.order", "any", "--comm.tune", "true")
-        self.assertRegex(said, r"network +the default, and what was measured at the start; data: all_reduce ")
+        self.assertRegex(said, r"network +the default, and what was measured at the start\n")
         self.assertLess(said.index("comm.tune: data: all_reduce of 4 KiB by "), said.index("step 1/4"))
         table = json.loads((self.folder / RUN / "communication.json").read_text())
         first = table["tuned"][0]
@@ -328,12 +328,18 @@ class GridOrder(unittest.TestCase):
         said = self.result(4, *sharded, "--shard.group", "4", nodes=["n1", "n3", "n1", "n3"])
         self.assertRegex(said, r"shards +shard.stage 3: each rank holds 1/4 of ")
 
+    def row_of_network(self, said):
+        """What the start-up table says of the network; it names the command that measures what is assumed."""
+        found = re.search(r"(?m)^network +(.*?)(; trireme topo probe measures them)?$", said)
+        if found:
+            self.assertEqual(found[2] is None, "measured 20" in found[1], said)
+        return found and found[1]
+
     def network(self, nodes, environment):
         """What a run says of the network by itself, and its remarks."""
         shutil.rmtree(self.folder / RUN, ignore_errors=True)
         said = self.train(2, "--grid.data", "2", "--run.steps", "1", nodes=nodes, environment=environment)
-        found = re.search(r"(?m)^network +(.*); data: all_reduce ", said)
-        return found and found[1], [line for line in said.splitlines() if "comm.network: " in line]
+        return self.row_of_network(said), [line for line in said.splitlines() if "comm.network: " in line]
 
     def test_auto_takes_the_rates_that_a_probe_has_left_in_the_usual_place(self):
         here = {"SLURM_CLUSTER_NAME": "little"}
@@ -349,9 +355,9 @@ class GridOrder(unittest.TestCase):
         source, remarks = self.network(["n1", "n2"], here)
         self.assertEqual(remarks, [f"trireme: comm.network: {rates}: measured without n2; not used, run trireme topo probe "
                                    "on these nodes"])
-        self.assertEqual(source, "the fabric's description, assumed rates")
+        self.assertEqual(source, "the cluster's description of its network, usual speeds assumed")
         other = {"SLURM_CLUSTER_NAME": "other"}
-        self.assertEqual(self.network(["n1", "n3"], other), ("the fabric's description, assumed rates", []))
+        self.assertEqual(self.network(["n1", "n3"], other), ("the cluster's description of its network, usual speeds assumed", []))
         # Without a folder for caches and a name of the cluster.
         home = self.folder / "home/.cache/trireme/network-local.json"
         home.parent.mkdir(parents=True)
@@ -373,7 +379,7 @@ class GridOrder(unittest.TestCase):
         source, remarks = network(rates, ("n1", "n2"))
         self.assertEqual(remarks, [f"trireme: comm.network: {rates}: measured without n2; not used, run trireme topo "
                                    "probe on these nodes"])
-        self.assertIn("the fabric's description", source)
+        self.assertIn("the cluster's description", source)
         # A file that is named must be there; the usual one need not.
         # bad input: `train`: `TRIREME_NETWORK` names a file that cannot be read, or is damaged | comm.network: ...FILE:
         # cannot be read: ...; not used | 0
@@ -381,7 +387,7 @@ class GridOrder(unittest.TestCase):
         self.assertEqual(len(remarks), 1)
         self.assertRegex(remarks[0], r"^trireme: comm.network: .*none.json: cannot be read: No such file or directory; "
                                      r"not used$")
-        self.assertIn("the fabric's description", source)
+        self.assertIn("the cluster's description", source)
         rates.write_text("{}")
         self.assertRegex(network(rates)[1][0], r"cluster.json: not a file of network rates: .*; not used$")
 
@@ -389,19 +395,21 @@ class GridOrder(unittest.TestCase):
         """What the start-up table says of the network, and the remarks. Checkpoints are those of an earlier run."""
         said = self.result(len(nodes), "--grid.data", str(len(nodes)), "--run.steps", "2", "--comm.network", files,
                            nodes=nodes, steps=(2,), keep=keep, environment=environment)
-        found = re.search(r"(?m)^network +(.*); data: (all_reduce .*)$", said)
+        events = [json.loads(line) for line in (self.folder / RUN / "events.jsonl").read_text().splitlines()]
+        start = next(event for event in events if event["event"] == "start")
+        table = re.search(r"; data: (all_reduce .*)", start["detail"])
         remarks = re.findall(r"(?m)^trireme: comm.network: (.*)$", said)
-        return (*(found.groups() if found else (None, None)), remarks)
+        return self.row_of_network(said), table and table[1], remarks
 
     def test_a_run_follows_a_dump(self):
         self.assertEqual(self.described("none", keep=True), (None, None, []))
         # Slurm's addresses put n1 and n3 together, and the dump n1 and n4.
-        self.assertEqual(self.described("auto")[0], "the fabric's description, assumed rates")
+        self.assertEqual(self.described("auto")[0], "the cluster's description of its network, usual speeds assumed")
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
         dump, tree = self.folder / "fabric.txt", self.folder / "tree.conf"
         dump.write_text(fabric_dump([["n1", "n4"], ["n2.site.org", "n3"]]))
         wide = self.described("fabric.txt")
-        self.assertEqual((wide[0], wide[2]), ("fabric.txt, rates of its cables", []))
+        self.assertEqual((wide[0], wide[2]), ("fabric.txt, speeds of its cables", []))
         self.assertEqual(self.places(), "n1: 0, n4: 1, n2: 2, n3: 3")
         titles = "\n".join(self.picture())
         self.assertRegex(titles, r"n4: 1 cable, 200 Gbit/s each way, from ibnetdiscover")
@@ -412,21 +420,21 @@ class GridOrder(unittest.TestCase):
         self.assertNotEqual(narrow[1], wide[1])
         # With Slurm's description beside it, which counts for places.
         tree.write_text("SwitchName=a Nodes=n[1,3]\nSwitchName=b Nodes=n[2,4]\nSwitchName=top Switches=a,b\n")
-        self.assertEqual(self.described("tree.conf")[::2], ("tree.conf, assumed rates", []))
+        self.assertEqual(self.described("tree.conf")[::2], ("tree.conf, usual speeds assumed", []))
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
         dump.write_text(fabric_dump([["n1", "n3", "n4"], ["n2"]]))
         source, _, remarks = self.described("tree.conf,fabric.txt")
-        self.assertEqual((source, len(remarks)), ("fabric.txt,tree.conf, rates of its cables", 1), remarks)
+        self.assertEqual((source, len(remarks)), ("fabric.txt,tree.conf, speeds of its cables", 1), remarks)
         self.assertRegex(remarks[0], r"^host 'n4': Slurm puts it below 'b', ibnetdiscover below 'leaf1 \(\S+'; Slurm counts$")
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
         # A module may name the dump of its cluster.
         dump.write_text(fabric_dump([["n1", "n3"], ["n2", "n4"]]))
         self.assertEqual(self.described("auto", environment={"TRIREME_FABRIC": "fabric.txt"})[::2],
-                         ("the fabric's description, rates of its cables", []))
+                         ("the cluster's description of its network, speeds of its cables", []))
         # Slurm tells of its nodes, so a dump of another cluster is left out.
         dump.write_text(fabric_dump([["a1", "a2"], ["a3"]]))
         source, _, remarks = self.described("auto", environment={"TRIREME_FABRIC": "fabric.txt"})
-        self.assertEqual((source, len(remarks)), ("the fabric's description, assumed rates", 1), remarks)
+        self.assertEqual((source, len(remarks)), ("the cluster's description of its network, usual speeds assumed", 1), remarks)
         self.assertRegex(remarks[0], "^ibnetdiscover describes none of the hosts of Slurm, such as 'n1': it is of another "
                                      "cluster and is left out$")
 
@@ -435,7 +443,7 @@ class GridOrder(unittest.TestCase):
         self.described("none", nodes, keep=True)
         dump, tree = self.folder / "fabric.txt", self.folder / "tree.conf"
         good = fabric_dump([["n1", "n3"], ["n2"]])
-        good_source = "fabric.txt, rates of its cables"
+        good_source = "fabric.txt, speeds of its cables"
 
         def odd(text, remark, source=good_source, file=dump, files="fabric.txt"):
             file.write_text(text)
@@ -461,7 +469,7 @@ class GridOrder(unittest.TestCase):
         # bad input: `train`: in Slurm's topology that `comm.network` names a switch is below itself | comm.network: FILE,
         # line 3: switch 'b' is below itself, by way of 'top' | 0
         odd("SwitchName=a Nodes=n[1-3]\nSwitchName=top Switches=a,b\nSwitchName=b Switches=top\n",
-            r"tree.conf, line 3: switch 'b' is below itself, by way of 'top'", "tree.conf, assumed rates", tree, "tree.conf")
+            r"tree.conf, line 3: switch 'b' is below itself, by way of 'top'", "tree.conf, usual speeds assumed", tree, "tree.conf")
         # bad input: `train`: `comm.network` names rates that were measured on other nodes, and a description |
         # comm.network: FILE: measured without n[2-3]; not used, run trireme topo probe on these nodes | 0
         dump.write_text(good)

@@ -514,7 +514,8 @@ class Train(unittest.TestCase):
                 output, errors = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, 75, output + errors)
                 stopped = self.metrics(name)[-1]["step"]
-                self.assertIn(f"stopped by a signal after step {stopped}", output)
+                self.assertIn(f"stopped by {signal.Signals(number).name} (as ", output)
+                self.assertIn(f") after step {stopped}; the same command goes on", output)
                 self.assertTrue(self.checkpoint(name, stopped).exists())
 
     def start_alone(self, name, *more, interrupt=signal.SIG_DFL):
@@ -591,8 +592,8 @@ class Train(unittest.TestCase):
 
     def test_refusals(self):
         for ranks, more, status, words in (
-                # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, but
-                # 4 were started; ... would fit | 2
+                # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, and
+                # there are 4: ... would fit | 2
                 (4, ["--grid.data", "3", "--grid.tensor", "1", "--grid.pipeline", "1"], 2, "needs 3 ranks"),
                 # bad input: `train`: heads that the tensor ranks cannot split | ... heads cannot be split
                 # over ... tensor ranks | 2
@@ -746,15 +747,30 @@ class Train(unittest.TestCase):
 
     def test_a_checkpoint_of_other_shapes_is_refused(self):
         self.start_over_from("shapes", 20)
-        for more, words in ((["--model.width", "64"], "the model wants"),
-                            (["--model.layers", "1"], "holds a model of ")):
+        path, config = self.checkpoint("shapes", 20), self.folder / "shapes/config.ini"
+        for more, words in ((["--model.width", "64"], "model.width was 32, is 64"),
+                            (["--model.layers", "1"], "model.layers was 2, is 1"),
+                            (["--optim.name", "sgd", "--optim.momentum", "0.9"], "optim.name was adamw, is sgd")):
             with self.subTest(more):
-                # bad input: `train`: checkpoint of another model | names the first tensor and both shapes |
-                # 4
-                # bad input: `train`: checkpoint of a model with more or fewer tensors | ...: holds a model
-                # of ... parameters, not of ... | 4
+                # bad input: `train`: checkpoint of another model or optimizer | ... is of another run: model.width was
+                # 32, is 64; --config RUN/config.ini takes the settings that the run had, and --run.start_from ...
+                # begins another run with its weights | 4
                 self.train("shapes", 2, "--grid.data", "2", "--run.accept_changes", "true", *more, status=4)
-                self.assertIn(words, self.output)
+                self.assertRegex(self.output, rf"{path} is of another run: {words}.*; --config {config} takes the settings "
+                                              f"that the run had, and --run.start_from {path} begins another run")
+
+    def test_a_longer_run_says_that_its_learning_rate_leaps(self):
+        self.start_over_from("longer", 20)
+        self.train("longer", 2, "--grid.data", "2", "--run.steps", "22")
+        leap = (r"the learning rate goes from [\d.e-]+ at step {} to [\d.e-]+ at step {}: its curve followed run\.steps, "
+                r"which was {}; --schedule\.decay \d+ keeps the old curve\n")
+        self.assertRegex(self.output, leap.format(20, 21, 60))
+        self.start_over_from("still longer", 22, of="longer")
+        self.train("still longer", 2, "--grid.data", "2", "--run.steps", "24")
+        self.assertRegex(self.output, leap.format(22, 23, 22))
+        decay = re.search(r"--schedule\.decay \d+", self.output)[0].split()
+        self.train("longer", 2, "--grid.data", "2", "--run.steps", "24", *decay)
+        self.assertNotIn("the learning rate goes", self.output)
 
     def test_damaged_checkpoint_is_passed_over(self):
         self.copy_of_whole("damaged")

@@ -142,7 +142,7 @@ class Requeue(unittest.TestCase):
         self.wait_for_steps("signal", job, 60)
         self.cluster.call("scancel", "--signal=USR1", job)
         self.cluster.wait_for_state(job, "COMPLETED")
-        self.assertIn("stopped by a signal after step", self.cluster.log(job))
+        self.assertIn("stopped by SIGUSR1 (as before a job's time limit) after step", self.cluster.log(job))
         self.expect_same_curve("signal", job, 1)
 
     def test_preemption(self):
@@ -156,7 +156,7 @@ class Requeue(unittest.TestCase):
     def test_signal_before_the_time_limit(self):
         log = lambda: self.cluster.log(self.asked)
         self.cluster.wait_for("the restart", lambda: "going on from" in log(), 150, show=log)
-        found = re.search(r"stopped by a signal after step (\d+);", log())
+        found = re.search(r"stopped by SIGUSR1 \(as before a job's time limit\) after step (\d+);", log())
         self.assertIsNotNone(found, log())
         self.assertIn(f"step-{int(found[1]):08d}.h5, step {found[1]}\n", log())
         self.cluster.call("scancel", self.asked)

@@ -153,7 +153,7 @@ class Templates(ProgramTest):
         told = self.wait(job)
         self.assertEqual(told[0]["Restarts"], "2")
         self.assertEqual(self.steps(), list(range(1, 161)))
-        self.assertEqual(self.logs().count("stopped by a signal after step"), 2)
+        self.assertEqual(self.logs().count("stopped by SIGUSR1 (as before a job's time limit) after step"), 2)
         # Each start was queued for a while.
         events = [json.loads(line) for line in (self.folder / "run/events.jsonl").read_text().splitlines()]
         starts = [event for event in events if event["event"] == "start"]

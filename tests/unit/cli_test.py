@@ -415,9 +415,10 @@ class Prepare(ProgramTest):
         self.refuse(2, "--seed -1: ", *good, "--seed", "-1")
         self.refuse(2, "--limit many: ", *good, "--limit", "many")
         for split in ("tail:0", "tail:-5", "hash:0", "hash:1.5", "half"):
-            # bad input: `prepare`: a validation split that is none, of 0 or of more than all | validation
-            # split '...': expected none, hash:FRACTION ... or tail:BYTES | 2
-            self.refuse(2, f"validation split '{split}': expected none, ", *good, "--validation", split)
+            # bad input: `prepare`: a validation split that is none, of 0 or of more than all | --validation
+            # ...: write hash:0.01 to hold out 1 % of the documents, or tail:1000000 ...; or none | 2
+            self.refuse(2, f"--validation {split}: write hash:0.01 to hold out 1 % of the documents, or ", *good,
+                        "--validation", split)
         for tokenizer in ("word", "bpe", "no/such/model"):
             # bad input: `prepare`: a tokenizer that is neither a word of it nor a file | tokenizer '...':
             # expected byte, bpe:VOCABULARY, ... | 2
@@ -561,7 +562,7 @@ class PrepareImages(ProgramTest):
                                 "--skip-bad", "true")
         for line in ("pictures +12 in train, 3 in validation", "classes +3: cat, dog, emu",
                      "height x width +6 x 8", r"mean +0\.0392 0\.1176 1\.0000",
-                     r"deviation +0\.0320 0\.0877 0\.0000", r"other files +1, hidden or not called \.jpg, .*",
+                     r"deviation +0\.0320 0\.0877 0\.0000", r"left out +1 file: hidden, or no name of a picture .*",
                      "bad pictures +1 left out:", r" +pets/train/cat/bad\.jpg: neither JPEG nor PNG",
                      r"time +[0-9.]+ s, [0-9]+ pictures/s", "files +out/train.h5, out/validation.h5"):
             self.assertRegex(text, f"(?m)^{line}$")
@@ -787,7 +788,8 @@ class Data(ProgramTest):
             self.assertEqual((done.returncode, done.stderr.count("cannot be ")), (3, 2), done.stderr)
             self.refuse(3, "nowhere: ", action, "nowhere")
             self.refuse(3, "none: the folder holds no shards (*.h5)", action, "none")
-            self.refuse(3, "text.txt: not an HDF5 file", action, "text.txt")
+            self.refuse(3, "text.txt: not an HDF5 file but a text; trireme prepare makes shards of texts and pictures",
+                        action, "text.txt")
 
     def test_finds_damage(self):
         first, second = self.shards()
@@ -806,7 +808,7 @@ class Data(ProgramTest):
                                  (flipped(len(whole) - 1), "0.h5: damaged: its closing record does not match"),
                                  (whole[:-40], "neither HDF5 nor a closing record"),
                                  (whole[:len(whole) // 2], "0.h5: "),
-                                 (b"", "0.h5: not an HDF5 file")):
+                                 (b"", "0.h5: not an HDF5 file but an empty file")):
             first.write_bytes(damaged)
             done = self.refuse(3, message, "verify", "many")
             self.assertIn("1.h5: good, 32001 tokens", done.stdout)

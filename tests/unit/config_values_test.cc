@@ -282,9 +282,11 @@ TEST(Config, WordsOfPicturesAndNormsAreListed) {
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
   EXPECT_EQ(refusal({"--batch.global", "10", "--batch.micro", "4"}),
-            "batch.global (10) is not divisible by batch.micro (4); 8 or 12 would be");
+            "batch.global is 10, which is no multiple of batch.micro, 4: set batch.global to 8 or 12, "
+            "or batch.micro to 2");
   EXPECT_EQ(refusal({"--batch.global", "3", "--batch.micro", "4"}),
-            "batch.global (3) is not divisible by batch.micro (4); 4 would be");
+            "batch.global is 3, which is no multiple of batch.micro, 4: set batch.global to 4, or "
+            "batch.micro to 3");
 }
 
 TEST(Config, HeadsDivideTheWidth) {

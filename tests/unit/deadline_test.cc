@@ -52,6 +52,12 @@ TEST(Deadline, CountsTheLongestOfEach) {
               kEnd - kMargin - 110 - 2 * kFactor * 500, 0.01);
 }
 
+TEST(StopSignals, TheLineSaysWhoUsuallySendsIt) {
+  EXPECT_EQ(words_on_sender(SIGUSR1), "by SIGUSR1 (as before a job's time limit)");
+  EXPECT_EQ(words_on_sender(0), "by a signal");
+  for (const int number : stop_signals()) EXPECT_NE(words_on_sender(number), "by a signal");
+}
+
 TEST(StopSignals, TheLineSaysWhenTheRunStops) {
   EXPECT_EQ(words_on_stop("SIGTERM", 49.6), "SIGTERM: stops after this step, about 50 s");
   EXPECT_EQ(words_on_stop("SIGUSR2", -3.0), "SIGUSR2: stops after this step");

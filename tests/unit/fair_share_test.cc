@@ -158,15 +158,15 @@ TEST(TreeNetwork, BlocksAndWaysUpComeFromTheCables) {
   };
   EXPECT_EQ(route(0, 2), "memory of host1 70; ");
   EXPECT_EQ(route(0, 1),
-            "host1 up 10; block of host1 in tier 1 up 8; block of host2 in tier 1 down 9; "
-            "host2 down 7; ");
+            "out of host1 10; out of the leaf switch of host1 8; into the leaf switch of host2 9; "
+            "into host2 7; ");
   EXPECT_EQ(network.tiers(), 1);
   EXPECT_EQ(network.block(1, 0), network.block(1, 2));
   EXPECT_NE(network.block(1, 0), network.block(1, 1));
   // Nothing limits what leaves a block without cables.
   EXPECT_EQ(route(3, 0),
-            "host3 up 7; block of host3 in tier 1 up; block of host1 in tier 1 down 8; "
-            "host1 down 10; ");
+            "out of host3 7; out of the leaf switch of host3; into the leaf switch of host1 8; "
+            "into host1 10; ");
   EXPECT_THROW(TreeNetwork(fabric, {leaves[0]}, {}), InternalError);
 }
 

@@ -192,7 +192,21 @@ TEST_F(ForeignShards, RefusesBadFiles) {
   expect_fault<DataError>(with((folder_.path() / "no.h5").string()), "no.h5");
   const std::string text = (folder_.path() / "text.h5").string();
   std::ofstream(text) << "this is not HDF5, but text";
-  expect_fault<DataError>(with(text), "not an HDF5 file");
+  expect_fault<DataError>(with(text), "not an HDF5 file but a text; trireme prepare makes shards");
+  for (const auto& [bytes, kind] :
+       {std::pair(std::string("PAR1\x15\x04"), "a Parquet file"),
+        std::pair(std::string("\x11\0\x22\0\x33\x01", 6), "binary data"),
+        std::pair(std::string("\x28\xb5\x2f\xfd\x04"), "zstd data"),
+        std::pair(std::string(), "an empty file")}) {
+    std::ofstream(text, std::ios::trunc) << bytes;
+    expect_fault<DataError>(with(text), std::string("not an HDF5 file but ") + kind);
+  }
+  // What macOS and editors leave beside files.
+  const fs::path beside = folder_.path() / "beside";
+  fs::create_directories(beside);
+  fs::copy(path, beside / "a.h5");
+  std::ofstream(beside / "._a.h5") << "no shard";
+  EXPECT_EQ(token_shard_files(beside.string()), std::vector{(beside / "a.h5").string()});
   const std::string foreign = (folder_.path() / "foreign.h5").string();
   hdf5::File::create(foreign).close();
   expect_fault<DataError>(with(foreign), "not a token shard");

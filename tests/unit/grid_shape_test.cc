@@ -124,19 +124,19 @@ TEST(Grid, WhatIsLeftOutFollows) {
 
 TEST(Grid, WhatDoesNotFitIsToldWhatWould) {
   EXPECT_EQ(grid_error({2, 1, 3}, 4),
-            "grid 2 x 1 x 3 needs 6 ranks, but 4 were started: start 6, or with pipeline=1 and "
+            "grid 2 x 1 x 3 needs 6 ranks, and there are 4: take 6, or with pipeline=1 and "
             "tensor=3 left as they are 3 or 6 ranks would fit");
   EXPECT_EQ(grid_error({2, 1, 2}, 6),
-            "grid 2 x 1 x 2 needs 4 ranks, but 6 were started: start 4, or set grid.data=3");
+            "grid 2 x 1 x 2 needs 4 ranks, and there are 6: take 4, or set grid.data=3");
   EXPECT_EQ(
       grid_error({kAny, kAny, 3}, 4),
-      "a grid with tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit");
+      "a grid with tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit");
   EXPECT_EQ(grid_error({kAny, 2, 2}, 1),
-            "a grid with pipeline=2 and tensor=2 needs a multiple of 4 ranks, but 1 was started: 4 "
+            "a grid with pipeline=2 and tensor=2 needs a multiple of 4 ranks, and there is 1: 4 "
             "would fit");
   EXPECT_EQ(grid_error({kAny, kAny, 0}, 4), "grid.tensor is 0: it must be at least 1");
   EXPECT_EQ(grid_error({-2, kAny, kAny}, 4), "grid.data is -2: it must be at least 1");
-  EXPECT_NE(grid_error({2'000'000'000, 2'000'000'000, 9}, 4).find("but 4 were started"),
+  EXPECT_NE(grid_error({2'000'000'000, 2'000'000'000, 9}, 4).find("and there are 4"),
             std::string::npos);
 }
 

@@ -127,19 +127,19 @@ TEST_F(Job, TakesWhatFits) {
 TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   config_.grid.tensor = 3;
   // bad input: `job`: a grid that nodes x tasks do not fill | 2 nodes x 2 tasks: a grid with
-  // tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit; 3 nodes would do |
+  // tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit; 3 nodes would do |
   // 2
   EXPECT_EQ(refusal(),
-            "2 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 4 were "
-            "started: 3 or 6 would fit; 3 nodes would do");
+            "2 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, and there are "
+            "4: 3 or 6 would fit; 3 nodes would do");
   request_.nodes = 5;
   EXPECT_EQ(refusal(),
-            "5 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 10 were "
-            "started: 9 or 12 would fit; 3 or 6 nodes would do");
+            "5 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, and there are "
+            "10: 9 or 12 would fit; 3 or 6 nodes would do");
   config_.grid.ask_for({2, 1, 1});
   request_.nodes = 4;
   EXPECT_EQ(refusal(),
-            "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, but 8 were started: start 2, or set "
+            "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, and there are 8: take 2, or set "
             "grid.data=8; 1 node would do");
   config_.grid = {};
   config_.grid.tensor = 8;
@@ -162,7 +162,10 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
             "grid.pipeline can be 1 to 9");
   config_.grid.pipeline = 1;
   config_.batch.global = 9;
-  EXPECT_EQ(refusal(), "batch.global (9) is not divisible by batch.micro (2); 8 or 10 would be");
+  EXPECT_EQ(
+      refusal(),
+      "batch.global is 9, which is no multiple of batch.micro, 2: set batch.global to 8 or 10, or "
+      "batch.micro to 1");
   config_.batch.global = 8;
   config_.data.train.clear();
   EXPECT_EQ(refusal(), "data.train is missing: name what to train on, as in --data.train train.h5");

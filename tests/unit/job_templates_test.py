@@ -521,7 +521,7 @@ class Templates(ProgramTest):
         self.expect_refusal(2, "--nodes 0: must be at least 1", "job", "chain", *run,
                             "--nodes", "0")
         # bad input: `job`: a grid that nodes x tasks do not fill | 2 nodes x 2 tasks: a grid with tensor=3
-        # needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit; 3 nodes would do | 2
+        # needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit; 3 nodes would do | 2
         self.expect_refusal(2, "2 nodes x 2 tasks: a grid with tensor=3", "job", "chain", *run,
                             "--nodes", "2", "--grid.tensor", "3")
         self.expect_refusal(2, "a node has 100: fewer tasks a node", "job", "chain", *run,

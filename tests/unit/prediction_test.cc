@@ -136,7 +136,7 @@ TEST(ClosedForms, CountContention) {
   // The four ranks of a leaf each send 1 MiB to twelve others, by two uplinks.
   const auto pairwise = by_leaf.closed_form(Collective::kAllToAll, Algorithm::kPairwise, 16 << 20);
   EXPECT_NEAR(pairwise->seconds, 2e-6 + 4 * 12 * (1 << 20) / (2 * rate), 1e-9);
-  EXPECT_EQ(pairwise->link, "block of rank 0 in tier 1 up");
+  EXPECT_EQ(pairwise->link, "out of the leaf switch of rank 0");
   EXPECT_NEAR(pairwise->share, 1.0, 0.01);
   // One partner after another: in two of the 15 rounds only one rank of a leaf sends out of it, and
   // the links of the hosts bind.

@@ -80,12 +80,12 @@ TEST(OrderCost, CountsWhatLeavesHostsAndLeaves) {
   const OrderCost sum = cost_of_order({8, 1, 1}, {.data = 80.0}, network, identity(8));
   EXPECT_DOUBLE_EQ(sum.busiest, 140.0 / 100.0);
   EXPECT_DOUBLE_EQ(sum.total, 2 * (8 * 1.4 + 2 * 4 * 20.0 / 200.0));
-  EXPECT_EQ(sum.link, "host0 up");
+  EXPECT_EQ(sum.link, "out of host0");
   // Neighbours in different leaves.
   const OrderCost crossed =
       cost_of_order({8, 1, 1}, {.data = 80.0}, network, {0, 4, 1, 5, 2, 6, 3, 7});
   EXPECT_DOUBLE_EQ(crossed.busiest, 4 * 80.0 / 200.0);
-  EXPECT_EQ(crossed.link, "block of host0 in tier 1 up");
+  EXPECT_EQ(crossed.link, "out of the leaf switch of host0");
   // Stages in a row, whose ends share a matrix.
   const OrderCost row =
       cost_of_order({1, 8, 1}, {.pipeline = 30.0, .ends = 10.0}, network, identity(8));

@@ -72,7 +72,7 @@ void write_network(const std::string& run) {
                                  .measured_seconds = 1e-3,
                                  // Of each row others; those of the last one are not known.
                                  .predicted_seconds = i < 69 ? (500 + 4 * i) * 1e-6 : 0.0,
-                                 .link = i < 69 ? fmt::format("n{} up", i % 3) : "",
+                                 .link = i < 69 ? fmt::format("out of n{}", i % 3) : "",
                                  .link_seconds = i < 69 ? (i + 10) * 1e-5 : 0.0,
                                  .bus_bandwidth = i < 69 ? 1e6 * (300 + i) : 0.0});
   }

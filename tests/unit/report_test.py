@@ -108,7 +108,7 @@ class Pages(unittest.TestCase):
         rows = [[text_of(cell) for cell in row] for row in goodput.iter(HTML + "tr")]
         self.assertEqual([row[0] for row in rows], [
             "where the time went", "computation", "exposed communication", "data", "evaluation", "checkpoints",
-            "steps not kept", "starting", "queue", "failures", "not started", "other", "whole run"])
+            "steps not kept", "starting", "queue", "failures", "between starts", "other", "whole run"])
         self.assertEqual(rows[5][1], "2.75 s")
         self.assertEqual(rows[-1][2], "100.0 %")
         self.assertAlmostEqual(sum(float(row[2].split()[0]) for row in rows[1:-1]), 100.0, delta=0.5)
@@ -154,9 +154,9 @@ class Pages(unittest.TestCase):
         # As the program that writes the pages has made them.
         for row in rows:
             i = int(row[4]) - 1
-            known = [f"{500 + 4 * i}.0", "1000.0", str(300 + i), f"{i + 10} % of n{i % 3} up"]
+            known = [f"{500 + 4 * i}.0", "1000.0", str(300 + i), f"out of n{i % 3}: {i + 10} %"]
             self.assertEqual(row[5:], known if i < 69 else ["", "1000.0", "", ""])
-        self.assertIn(["data", "all_reduce", "8 KiB", "halving", "22", "584.0", "1000.0", "321", "31 % of n0 up"], rows)
+        self.assertIn(["data", "all_reduce", "8 KiB", "halving", "22", "584.0", "1000.0", "321", "out of n0: 31 %"], rows)
         self.assertEqual([row[0] for row in rows].count("<tensor>"), 5)
         self.assertEqual(min(int(row[4]) for row in rows), 11)
         self.assertIn("10 rows that took less time are left out.", page)

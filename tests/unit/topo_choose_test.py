@@ -53,7 +53,7 @@ class TopoChoose(ProgramTest):
         self.assertFalse(next(one for one in large["candidates"] if one["algorithm"] == "direct")["may_be_chosen"])
         self.assertTrue(next(one for one in small["candidates"] if one["algorithm"] == "direct")["may_be_chosen"])
         # The slow links above the leaves bind, and what was measured stands beside what is predicted.
-        self.assertIn("block of rank 0 in tier 1", " ".join(one["link"] for one in large["candidates"]))
+        self.assertIn("the leaf switch of rank 0", " ".join(one["link"] for one in large["candidates"]))
         measured = {one["algorithm"]: one.get("measured_s") for one in small["candidates"]}
         self.assertEqual(measured["doubling"], 1.25e-5)
         self.assertIn("12.5", text)
@@ -62,7 +62,7 @@ class TopoChoose(ProgramTest):
         (self.folder / "topology.conf").write_text(
             "SwitchName=l1 Nodes=n[1-4]\nSwitchName=l2 Nodes=n[5-8]\nSwitchName=s Switches=l[1-2]\n", encoding="utf-8")
         text = self.expect_done("topo", "choose", "--slurm", "topology.conf", "--ranks", "6")
-        self.assertIn("6 ranks on 6 nodes, below 2 switches; Slurm's topology, assumed rates", text)
+        self.assertIn("6 ranks on 6 nodes, below 2 switches; Slurm's topology, usual speeds assumed", text)
         # bad input: `topo choose`, `explain`: rates for another number of tiers than the described
         # network has | remark: FILE: rates for 2 distances, but the ranks have 3; not used | 0
         flat = network_rates(["n1", "n2"])

@@ -250,8 +250,8 @@ class Order(ProgramTest):
                           "--output", "order")
         self.assertRegex(text, r"(?m)^a step: data ranks sum [\d.]+ MiB, tensor ranks [\d.]+ GiB, first and last stage 0 B; "
                                r"stages exchange 0 B$")
-        self.assertRegex(text, r"(?m)^launcher +[\d.]+ m?s +[\d.]+ m?s  block of n1 in tier 1 up$")
-        self.assertRegex(text, r"(?m)^chosen +[\d.]+ m?s +[\d.]+ m?s  n1 up$")
+        self.assertRegex(text, r"(?m)^launcher +[\d.]+ m?s +[\d.]+ m?s  out of the leaf switch of n1$")
+        self.assertRegex(text, r"(?m)^chosen +[\d.]+ m?s +[\d.]+ m?s  out of n1$")
         self.assertIn("\nno order is cheaper than the chosen one\n", text)
         self.assertIn("\nplaces of the grid on each node: n1: 0-1, n2: 2-3, n3: 4-5, n4: 6-7\n", text)
         self.assertEqual((self.folder / "order").read_text(encoding="utf-8").split(), list("01452367"))

@@ -25,7 +25,7 @@ enum class TimeUse {
   kStarting,  // from a job's start until its first step begins
   kQueue,
   kFailure,  // from the last record before a failure until the end of that start
-  kBetween,  // nobody had started the run
+  kBetween,  // nobody had started the run, though its job or a failure asked for that
   kOther,    // between two steps, the program's end, and what no file records
 };
 inline constexpr std::size_t kTimeUses = 11;
@@ -55,7 +55,8 @@ struct RunRecords {
   bool running = false;  // false while `alive` is set: the process is gone, by a failure
 };
 
-// The whole wall time ends at `alive`, or else with the last record. No duration is negative, even
+// The whole wall time ends at `alive`, or else with the last record. What passes between a start that
+// has ended on purpose and the next one outside of a job is no part of it. No duration is negative, even
 // if a clock steps back: measured durations count in full, and the whole time is at least their
 // sum.
 Goodput goodput_of(const RunRecords& records);

@@ -15,7 +15,7 @@ struct NetworkRates;
 
 // A link is directed: a cable is two of them.
 struct Link {
-  std::string name;         // for people: "n1 up"
+  std::string name;         // for people: "out of n1"
   double bytes_per_second;  // shared by the messages that take it
 };
 

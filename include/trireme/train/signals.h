@@ -24,8 +24,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Whether one of them has arrived at this process so far.
-  bool arrived() const { return arrived_; }
+  // The number of the first that has arrived at this process; 0 while none has.
+  int arrived() const { return arrived_; }
 
   // A step begins that may be the last, and takes about so many seconds; 0: not known. From now on
   // the first signal that arrives is told in a line, unless steps take less than two seconds.
@@ -35,13 +35,17 @@ class StopSignals {
   void wait(const std::vector<int>& numbers);
   void tell(int number) const;
 
-  std::atomic<bool> ending_ = false, arrived_ = false;
+  std::atomic<bool> ending_ = false;
+  std::atomic<int> arrived_ = 0;
   mutable std::atomic<std::int64_t> step_ns_ = 0;  // when the step began; 0: nothing is told
   mutable std::atomic<double> step_seconds_ = 0.0;
   std::jthread thread_;  // the last member, joined first
 };
 
-// The words of that line; so many seconds are left of the step, below 1: not known.
+// Which signal it is and who usually sends it: "by SIGINT (as by Ctrl-C)".
+std::string words_on_sender(int number);
+
+// The words of the line of StopSignals::step_begins; so many seconds are left of the step, below 1: not known.
 std::string words_on_stop(const std::string& signal, double seconds);
 
 }  // namespace trireme
