@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/byte_order_mark.h"
 #include "trireme/base/error.h"
 #include "trireme/base/ini_text.h"
 #include "trireme/base/options.h"
@@ -91,7 +90,6 @@ template <class Visit>
 void for_each_setting(std::string_view text, const std::string& origin, const Visit& visit) {
   std::string section;
   int line_number = 0;
-  text = without_byte_order_mark(text);
   while (!text.empty()) {
     const std::size_t newline = std::min(text.find('\n'), text.size());
     const std::string_view line = trim(text.substr(0, newline));

@@ -1,7 +1,6 @@
 // Gathers the facts about the node.
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include <sys/resource.h>
@@ -24,7 +23,7 @@ namespace fs = std::filesystem;
 
 // Returns the value of a line such as "MemTotal:  16384 kB" of /proc/meminfo, in bytes.
 std::int64_t memory_entry(const fs::path& root, const std::string& name) {
-  std::ifstream file(root / "proc/meminfo");
+  std::istringstream file(kernel_text(root / "proc/meminfo"));
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with(name + ":")) {
       return std::atoll(line.c_str() + name.size() + 1) * 1024;
@@ -39,21 +38,11 @@ std::optional<double> lowest_limit(GroupResource resource, const fs::path& root)
   return least ? std::optional(least->amount) : std::nullopt;
 }
 
-std::vector<std::string> entries_of(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // Returns the number of NVIDIA's display and 3D controllers.
 int pci_gpus(const fs::path& root) {
   const fs::path devices = root / "sys/bus/pci/devices";
   int count = 0;
-  for (const std::string& device : entries_of(devices)) {
+  for (const std::string& device : kernel_names(devices)) {
     const std::string kind = first_line_of(devices / device / "class");
     count += first_line_of(devices / device / "vendor") == "0x10de" && kind.starts_with("0x03");
   }
@@ -93,7 +82,7 @@ void gather_node(NodeFacts& facts, const fs::path& root) {
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     facts.open_files = static_cast<std::int64_t>(limit.rlim_cur);
   }
-  facts.rdma_devices = entries_of(root / "sys/class/infiniband");
+  facts.rdma_devices = kernel_names(root / "sys/class/infiniband");
   facts.ports = read_local_ports((root / "sys").string());
 }
 
@@ -130,7 +119,7 @@ NodeFacts gather_node_facts(cuda::Runtime& runtime, const fs::path& root) {
   facts.runtime_cuda = runtime.runtime_version();
   facts.devices = runtime.devices();
   facts.gpu_environment = gpu_environment();
-  facts.peer_memory_module = fs::exists(root / "sys/module/nvidia_peermem");
+  facts.peer_memory_module = !kernel_names(root / "sys/module/nvidia_peermem").empty();
   if (facts.devices.count == 0) return facts;
   facts.libraries = cuda::find_libraries();
   facts.nccl_plugin = DynamicLibrary({"libnccl-net.so"}).found();

@@ -209,6 +209,20 @@ def check_dimensions(root, files):
                 yield f"{path}: a statement lists the dimensions of the grid: use kGridDimensions"
 
 
+# What answers no for a file that cannot be read now, as for one that is absent.
+LOOKS = re.compile(r"\b(ifstream|fopen|(?:fs|filesystem)::exists|directory_iterator|is_regular_file|is_directory"
+                   r"|file_size|equivalent|canonical)\s*[({ ]")
+
+
+def check_looks(root, files):
+    """Files are looked at, read and listed in one way, which tells absent from unreadable."""
+    for path in files:
+        if Path(path).suffix not in SOURCE or layer_of(path) in (None, "base"):
+            continue
+        for found in LOOKS.findall(NO_CODE.sub('""', (root / path).read_text(encoding="utf-8"))):
+            yield f"{path}: {found}: use base/files.h, or base/kernel_files.h for /proc and /sys"
+
+
 def check_links(root, files):
     for path in files:
         if not path.endswith(".md"):
@@ -260,7 +274,8 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_dimensions(root, files), *check_links(root, files), *check_front_page(root, files),
+            *check_dimensions(root, files), *check_looks(root, files), *check_links(root, files),
+            *check_front_page(root, files),
             *check_tests_run(root, files)]
 
 
@@ -354,6 +369,12 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"src/train/a.cc": text, "src/comm/a.cc": text, "tests/mpi/a.cc": text},
                     "src/train/a.cc: a statement lists the dimensions of the grid: use kGridDimensions")
         self.expect({"src/train/a.cc": "f(kDataAxes); g(Axis::kPipeline); h(Axis::kTensor);"})
+
+    def test_another_way_to_look_at_files(self):
+        text = 'std::ifstream file(path);  // exists(path)\nprint("exists(x)"); return std::filesystem::exists(p);'
+        self.expect({"src/base/a.cc": text, "src/train/a.cc": text, "io/b.cc": "std::ofstream(path); exists(path);"},
+                    "src/train/a.cc: ifstream: use base/files.h, or base/kernel_files.h for /proc and /sys",
+                    "src/train/a.cc: filesystem::exists: use base/files.h, or base/kernel_files.h for /proc and /sys")
 
     def test_link_to_a_missing_file(self):
         self.expect({"README.md": "see [it](src/none.md)"},
