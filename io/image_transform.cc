@@ -127,10 +127,10 @@ class ImageTransformer::Impl {
       : transform_(transform), pictures_(pictures), key_(philox_key(seed, "data.augmentation")) {
     check_transform(transform, pictures);
     for (std::size_t c = 0; c < 3; ++c) {
-      const double deviation = transform.statistics.deviation[c];
+      const double divisor = transform.statistics.divisor(c);
       for (std::size_t v = 0; v < 256; ++v) {
         const double value = static_cast<double>(v) / 255 - transform.statistics.mean[c];
-        normal_[c][v] = static_cast<float>(value / (deviation > 0 ? deviation : 1));
+        normal_[c][v] = static_cast<float>(value / divisor);
       }
     }
   }

@@ -77,11 +77,11 @@ void convert(std::span<const float> from, std::vector<T>& to, const std::string&
 using WriteBytes = std::function<void(std::size_t tensor, std::int64_t first, const void* from,
                                       std::int64_t bytes)>;
 
-// The normalisation with the deviations that pixels are divided by: a deviation of 0 counts as 1.
+// The normalisation with what pixels are divided by.
 std::string applied_normalisation(const std::string& text) {
   auto statistics = read_normalisation(text);
   if (!statistics) return text;
-  for (double& deviation : statistics->deviation) deviation = deviation > 0 ? deviation : 1;
+  for (std::size_t c = 0; c < 3; ++c) statistics->deviation[c] = statistics->divisor(c);
   return normalisation_text(*statistics);
 }
 

@@ -164,11 +164,13 @@ TEST_F(Images, ValuesAreNormalisedByTheShard) {
     EXPECT_NEAR(both->statistics().mean[c], dataset->statistics().mean[c], 1e-12);
     EXPECT_NEAR(both->statistics().deviation[c], dataset->statistics().deviation[c], 1e-9);
   }
-  // One colour has no deviation, and gives no infinity.
-  transform.statistics.deviation = {0, 0, 0};
+  // One colour has no deviation but what rounding gives it, and stays as it is.
+  transform.statistics.deviation = {0, 5e-9, 9e-6};
   for (const float value : dataset->read(range(0, 9), *dataset->transformer(transform)).pixels) {
-    EXPECT_TRUE(std::isfinite(value));
+    EXPECT_LE(std::abs(value), 1.0f);
   }
+  EXPECT_EQ((PixelStatistics{.mean = {}, .deviation = {0, 5e-9, 2e-5}}).divisor(1), 1.0);
+  EXPECT_EQ((PixelStatistics{.mean = {}, .deviation = {0, 5e-9, 2e-5}}).divisor(2), 2e-5);
 }
 
 TEST_F(Images, AColourThatNeverChangesHasNoDeviation) {

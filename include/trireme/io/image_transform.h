@@ -24,7 +24,7 @@ struct ImageTransform {
   double least_area = 0.08, most_area = 1.0;           // kRandomResized: shares of the picture
   double least_ratio = 3.0 / 4, most_ratio = 4.0 / 3;  // kRandomResized: width over height
   bool flip = false;                                   // left and right, with probability 1/2
-  // A value v of 0 to 1 becomes (v - mean) / deviation; a deviation of 0 counts as 1.
+  // A value v of 0 to 1 becomes (v - mean) / divisor.
   PixelStatistics statistics;
 };
 
