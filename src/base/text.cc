@@ -43,8 +43,11 @@ std::string duration_text(double seconds) {
 }
 
 std::string time_text(double seconds) {
-  if (seconds >= 60.0) return duration_text(seconds);
-  return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+  // What would be rounded up to one of the next unit is one of that.
+  if (seconds >= 59.995) return duration_text(std::max(seconds, 60.0));
+  if (seconds >= 0.99995) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 0.99995e-3 || !(seconds > 0.0)) return fmt::format("{:.1f} ms", 1e3 * seconds);
+  return microseconds_text(seconds) + " us";
 }
 
 std::string microseconds_text(double seconds) {
@@ -60,6 +63,10 @@ std::string short_number(double value) {
     if (std::abs(value) >= unit * 0.9995) return fmt::format("{:.3g}{}", value / unit, name);
   }
   return fmt::format("{:.3g}", value);
+}
+
+std::string plain_number(double value) {
+  return std::abs(value) < 9999.5 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
 }
 
 std::string counted(std::int64_t count, std::string_view what) {

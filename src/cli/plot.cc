@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
+
 namespace trireme::cli {
 namespace {
 
@@ -123,7 +125,7 @@ std::vector<std::string> plot(std::span<const double> values, std::size_t width,
   std::vector<std::string> lines;
   for (std::size_t row = 0; row < rows; ++row) {
     const bool labelled = row == 0 || row + 1 == rows;
-    const std::string label = labelled ? fmt::format("{:.4g}", row == 0 ? most : least) : "";
+    const std::string label = labelled ? plain_number(row == 0 ? most : least) : "";
     const std::string_view axis = utf8 ? (labelled ? "┤" : "│") : (labelled ? "+" : "|");
     lines.push_back(fmt::format("{:>{}} {}{}", label, kScaleWidth - 2, axis, canvas.line(row)));
   }

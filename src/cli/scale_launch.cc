@@ -17,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/train/signals.h"
 
 namespace trireme::cli {
@@ -198,9 +199,9 @@ void throw_failed(const scaling::StudyFolder& study, const scaling::Point& point
 
 std::string progress_line(std::size_t number, std::size_t count,
                           const scaling::PointResult& result) {
-  return fmt::format("{}/{} {}: {:.0f} {}, {:.4g} s a step", number, count, result.point.name(),
+  return fmt::format("{}/{} {}: {:.0f} {}, {} a step", number, count, result.point.name(),
                      result.measured.units_per_second, result.measured.unit.rate(),
-                     result.measured.step_seconds);
+                     time_text(result.measured.step_seconds));
 }
 
 bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,

@@ -113,9 +113,8 @@ void print_timed_cell(const Cell& cell, const Wanted& wanted,
       "{:<16}{:>10}  {:<12}{:>14}{:>14}  {}", name_of(cell.first),
       size_text(static_cast<std::uint64_t>(cell.second)), wanted.chosen,
       microseconds_text(wanted.predicted.at(wanted.chosen)), microseconds_text(chosen->second),
-      fastest == chosen
-          ? ""
-          : fmt::format("{} in {} us", fastest->first, microseconds_text(fastest->second))));
+      fastest == chosen ? ""
+                        : fmt::format("{} in {}", fastest->first, time_text(fastest->second))));
 }
 
 }  // namespace

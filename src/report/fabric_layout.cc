@@ -21,11 +21,6 @@ std::string capacity_text(double bytes_per_second) {
 
 }  // namespace
 
-std::string busy_text(double seconds) {
-  return seconds > 0.0 && seconds < 1e-4 ? fmt::format("{:.2g} us", 1e6 * seconds)
-                                         : time_text(seconds);
-}
-
 void FabricBundle::add(const Cable& cable, double carried) {
   ++cables;
   bytes_per_second += cable.bytes_per_second;
@@ -47,7 +42,7 @@ std::string FabricBundle::text(bool with_load) const {
   }
   if (with_load) {
     result += fmt::format("; {} a step, {}", size_text(static_cast<std::uint64_t>(bytes)),
-                          busy_text(seconds));
+                          time_text(seconds));
   }
   return result;
 }

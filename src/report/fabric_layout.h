@@ -21,9 +21,6 @@ inline constexpr double kBoxWidth = 130, kBoxHeight = 20;
 inline constexpr double kHostsWidth = 600;  // of the part with the hosts
 inline constexpr double kCell = 10;         // of a rank, in each dimension
 
-// "120 us": how long a link is busy.
-std::string busy_text(double seconds);
-
 // A switch, or several.
 struct FabricBox {
   std::string name, title;

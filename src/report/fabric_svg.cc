@@ -135,7 +135,7 @@ class FabricPicture {
     std::string list = fmt::format("{} hosts", row.hosts.size());
     if (!layout_.each_level()) list += ": " + short_text(node_list(names), 40);
     const std::string title =
-        with_load() ? fmt::format("the busiest of their cables: {} a step", busy_text(seconds))
+        with_load() ? fmt::format("the busiest of their cables: {} a step", time_text(seconds))
                     : "their cables";
     return bar(layout_.x_of_hosts(), row.y, row.height, seconds, title) +
            text_at(layout_.x_of_hosts() + 12, row.y + 14, "left", list + places_of(row));
@@ -231,7 +231,7 @@ class FabricPicture {
       x += 14;
     }
     x += 6;
-    say(busy_text(layout_.longest_load()));
+    say(time_text(layout_.longest_load()));
     return text;
   }
 

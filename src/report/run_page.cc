@@ -59,7 +59,7 @@ Facts facts_of(const RunHistory& history) {
   facts.emplace_back("steps", total ? fmt::format("{} of {}", history.step(), *total)
                                     : std::to_string(history.step()));
   if (const auto left = history.seconds_left(); left && *left > 0.0) {
-    facts.emplace_back("time left", fmt::format("{:.0f} s", *left));
+    facts.emplace_back("time left", duration_text(*left));
   }
   if (const auto& config = history.config()) {
     facts.emplace_back("model", models::summary(config->model));
@@ -74,12 +74,12 @@ Facts facts_of(const RunHistory& history) {
     facts.emplace_back("loss", last.no_targets ? "none: the last step had no target"
                                                : fmt::format("{:.4f}", last.loss));
     const StepAverages now = average(history.last_steps(kLatest));
-    facts.emplace_back(
-        fmt::format("last {} steps", now.steps),
-        fmt::format("{} {}, {:.3g} s a step; {} exposed communication, {} "
-                    "waiting for data",
-                    short_number(now.units_per_second), history.unit().rate(), now.step_seconds,
-                    share(now.exposed_comm_share), share(now.wait_data_share)));
+    facts.emplace_back(fmt::format("last {} steps", now.steps),
+                       fmt::format("{} {}, {} a step; {} exposed communication, {} "
+                                   "waiting for data",
+                                   short_number(now.units_per_second), history.unit().rate(),
+                                   time_text(now.step_seconds), share(now.exposed_comm_share),
+                                   share(now.wait_data_share)));
     facts.emplace_back("peak memory",
                        fmt::format("{:.0f} MiB a rank", last.needed_memory() / kMib));
     if (const std::string kinds = kinds_of_memory(last); !kinds.empty()) {
@@ -265,12 +265,12 @@ std::string ranks_of(const RankTable& table) {
   for (const std::size_t i : order) {
     const RankTimes& r = table.ranks[i];
     const NodeLink& node = table.nodes[static_cast<std::size_t>(r.node)];
-    rows.push_back(
-        {std::to_string(i), node.host, fmt::format("{}", fmt::join(r.place, ", ")),
-         fmt::format("{:.3g}", r.compute_seconds), fmt::format("{:.3g}", r.wait_data_seconds),
-         fmt::format("{:.3g}", r.comm_seconds),
-         r.times_peers > 0.0 ? fmt::format("{:.2f}", r.times_peers) : "",
-         fmt::format("{:.0f}", r.memory_bytes / kMib), bytes_rate(node.bytes_per_second)});
+    rows.push_back({std::to_string(i), node.host, fmt::format("{}", fmt::join(r.place, ", ")),
+                    short_number(r.compute_seconds), short_number(r.wait_data_seconds),
+                    short_number(r.comm_seconds),
+                    r.times_peers > 0.0 ? fmt::format("{:.2f}", r.times_peers) : "",
+                    fmt::format("{:.0f}", r.memory_bytes / kMib),
+                    bytes_rate(node.bytes_per_second)});
   }
   std::string html = fmt::format(
       "<h2>Ranks, steps {} to {}{}</h2>\n", table.first_step, table.last_step,

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/report/step_metrics.h"
 #include "trireme/report/svg_plot.h"
 
@@ -36,8 +37,8 @@ std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std:
     const double y = sum / count;
     const std::string where =
         first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
-    marks.push_back(
-        {static_cast<double>(last), y, fmt::format("{}{}: {:.4g}{}", title, where, y, unit)});
+    marks.push_back({static_cast<double>(last), y,
+                     fmt::format("{}{}: {}{}", title, where, plain_number(y), unit)});
   }
   return marks;
 }

@@ -17,8 +17,9 @@ namespace {
 PlotMark mark_of(const NodeCount& count, const Estimate& estimate, const char* what) {
   const double half = estimate.half_width.value_or(0.0);
   return {static_cast<double>(count.nodes), estimate.mean,
-          fmt::format("{}, ranks {}: {} {:.4g}{}", counted(count.nodes, "node"), count.ranks, what,
-                      estimate.mean, half > 0.0 ? fmt::format(" ± {:.2g}", half) : ""),
+          fmt::format("{}, ranks {}: {} {}{}", counted(count.nodes, "node"), count.ranks, what,
+                      plain_number(estimate.mean),
+                      half > 0.0 ? fmt::format(" ± {}", plain_number(half)) : ""),
           half};
 }
 
@@ -87,12 +88,13 @@ Plot gain_plot(const Series& series, const std::string& title, const std::string
   for (const NodeCount& count : series.counts) {
     const double nodes = count.nodes, each = (count.*total).mean / nodes / scale;
     mean.marks.push_back(
-        {nodes, each, fmt::format("{}: {:.4g} {} each", counted(count.nodes, "node"), each, unit)});
+        {nodes, each,
+         fmt::format("{}: {} {} each", counted(count.nodes, "node"), plain_number(each), unit)});
     if (!(count.*gained)) continue;
     const double gain = *(count.*gained) / scale;
-    added.marks.push_back(
-        {nodes, gain,
-         fmt::format("up to {}: {:.4g} {} each", counted(count.nodes, "node"), gain, unit)});
+    added.marks.push_back({nodes, gain,
+                           fmt::format("up to {}: {} {} each", counted(count.nodes, "node"),
+                                       plain_number(gain), unit)});
   }
   return {.title = title,
           .x_label = "nodes",
@@ -183,7 +185,7 @@ std::string runs_of(const std::vector<PointResult>& runs, const tasks::Unit& uni
       return !ran_on ? "not recorded" : text.empty() ? "none" : text;
     };
     rows.push_back({point.name(), fmt::format("{:.0f}", measured.units_per_second),
-                    fmt::format("{:.4g}", measured.step_seconds), known(ran_on ? ran_on->job : ""),
+                    plain_number(measured.step_seconds), known(ran_on ? ran_on->job : ""),
                     known(ran_on ? host_ranges(ran_on->hosts) : "")});
   }
   return "<h2>Runs</h2>\n" + html_table({"run", unit.rate(), "s a step", "job", "hosts"}, rows);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
+
 namespace trireme {
 namespace {
 
@@ -94,7 +96,7 @@ FabricRails rails_of(const Fabric& fabric) {
 }
 
 std::string gigabits(double bytes_per_second) {
-  return fmt::format("{:.4g} Gbit/s", bytes_per_second * 8 / 1e9);
+  return plain_number(bytes_per_second * 8 / 1e9) + " Gbit/s";
 }
 
 std::vector<int> hosts_by_name(const Fabric& fabric) {

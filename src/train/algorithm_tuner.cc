@@ -61,7 +61,7 @@ void call_once(Communicator& comm, Collective collective, const Tensor& all, con
 std::string described(const TunedCollective& one) {
   std::string times;
   for (const auto& [algorithm, seconds] : one.tried) {
-    times += fmt::format("{}{} {:.3g} us", times.empty() ? "" : ", ", algorithm, 1e6 * seconds);
+    times += fmt::format("{}{} {}", times.empty() ? "" : ", ", algorithm, time_text(seconds));
   }
   const std::string instead =
       one.algorithm == one.planned ? "" : fmt::format(" instead of {}", one.planned);

@@ -20,7 +20,8 @@ constexpr double kSilenceSeconds = 60.0;  // a log without a line for longer loo
 std::string skipped(const StepMetrics& m) {
   if (!m.skipped) return "";
   if (!m.loss_scale) return "  SKIPPED: non-finite gradients";
-  return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {:g}", *m.loss_scale);
+  return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {}",
+                     plain_number(*m.loss_scale));
 }
 
 std::string loss_and_norm(const StepMetrics& m) {

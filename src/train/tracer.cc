@@ -12,6 +12,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/io/output_file.h"
 
 namespace trireme {
@@ -193,7 +194,7 @@ class TraceFile {
     if (sorted.size() > kNamedWaits) sorted.resize(kNamedWaits);
     std::string text;
     for (const auto& [seconds, name] : sorted) {
-      text += fmt::format("{}{} {:.1f} ms", text.empty() ? "" : ", ", name, -seconds * 1e3);
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, time_text(-seconds));
     }
     return text.empty() ? "nothing" : text;
   }

@@ -395,6 +395,17 @@ TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(time_text(0.0125), "12.5 ms");
   EXPECT_EQ(time_text(1.25), "1.25 s");
   EXPECT_EQ(time_text(61), "1 min 01 s");
+  EXPECT_EQ(time_text(0.00292), "2.9 ms");
+  EXPECT_EQ(time_text(0.000292), "292.0 us");
+  EXPECT_EQ(time_text(0.00099996), "1.0 ms");
+  EXPECT_EQ(time_text(0.99996), "1.00 s");
+  EXPECT_EQ(time_text(59.997), "1 min 00 s");
+  EXPECT_EQ(time_text(0.0), "0.0 ms");
+  EXPECT_EQ(plain_number(0.25), "0.25");
+  EXPECT_EQ(plain_number(2.34567), "2.346");
+  EXPECT_EQ(plain_number(9999.6), "10000");
+  EXPECT_EQ(plain_number(1 << 24), "16777216");
+  EXPECT_EQ(plain_number(-12345.0), "-12345");
   EXPECT_EQ(short_number(0.25), "0.25");
   EXPECT_EQ(short_number(999.6), "1000");
   EXPECT_EQ(short_number(1234), "1234");

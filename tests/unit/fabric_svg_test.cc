@@ -30,12 +30,12 @@ TEST(FabricSvg, TheLoadOfLinks) {
   drawing.cable_bytes.front() = 0.0;
   const std::string svg = svg_of_fabric(fabric, drawing);
   EXPECT_NE(svg.find("a step's load of links: 0"), std::string::npos) << svg;
-  EXPECT_NE(svg.find(">0.4 ms</text>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">400.0 us</text>"), std::string::npos) << svg;
   // The worst link is as deep as can be, one with a quarter of its load is pale.
   EXPECT_NE(
       svg.find("class=\"s1\" stroke-opacity=\"1.00\" style=\"stroke-width:4.0\"><title>switch2.0 "
-               "- switch1.1: 1 cable, 80 Gbit/s each way, from assumption; 3.81 MiB a step, 0.4 "
-               "ms</title>"),
+               "- switch1.1: 1 cable, 80 Gbit/s each way, from assumption; 3.81 MiB a step, 400.0 "
+               "us</title>"),
       std::string::npos)
       << svg;
   EXPECT_NE(
