@@ -247,6 +247,7 @@ class GridOrder(unittest.TestCase):
             said = self.result(6, *tuned, steps=steps, **where)
             self.assertIn("comm.tune: data: all_reduce of ", said)
             self.assertIn("comm.tune: tensor: all_reduce of ", said)
+            self.assertNotRegex(said, r"[0-9]e[+][0-9]")  # "2.9 ms", not "2.92e+03 us"
             table = json.loads((self.folder / RUN / "communication.json").read_text())
             self.assertEqual({row["communicator"] for row in table["tuned"]} & {"data", "tensor"}, {"data", "tensor"})
             for row in table["tuned"]:
