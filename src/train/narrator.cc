@@ -139,6 +139,7 @@ std::string Narrator::describe(const StepMetrics& m) const {
 void Narrator::step(const StepMetrics& m) {
   ++steps_;
   step_seconds_ += m.step_seconds;
+  silent_seconds_ += m.step_seconds;
   wait_seconds_ += m.wait_data_seconds;
   comm_seconds_ += m.exposed_comm_seconds;
   units_ += m.units_per_second * m.step_seconds;
@@ -148,9 +149,9 @@ void Narrator::step(const StepMetrics& m) {
     print_bytes(kClearLine + describe(m));
     line_open_ = true;
   } else if (odd || m.step % every_ == 0 || m.step == total_steps_ ||
-             since_step_.seconds() >= kSilenceSeconds) {
+             silent_seconds_ >= kSilenceSeconds) {
     say(describe(m));
-    since_step_.restart();
+    silent_seconds_ = 0.0;
   }
 }
 

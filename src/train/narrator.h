@@ -14,7 +14,7 @@
 namespace trireme {
 
 // On a terminal, prints one progress line and overwrites it at each step; in a batch log, prints
-// one line every `every` steps.
+// one line every `every` steps, and once a minute where these take longer.
 class Narrator {
  public:
   // `unit` is that of progress.
@@ -35,7 +35,8 @@ class Narrator {
   bool terminal_;
   bool line_open_ = false;
   std::int64_t first_step_, total_steps_, every_;
-  Stopwatch since_start_, since_step_;
+  Stopwatch since_start_;
+  double silent_seconds_ = 0.0;  // of steps since the last line about one
   double step_seconds_ = 0.0, wait_seconds_ = 0.0, comm_seconds_ = 0.0, units_ = 0.0;
   std::int64_t steps_ = 0;
 };

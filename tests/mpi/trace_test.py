@@ -119,7 +119,9 @@ class Trace(unittest.TestCase):
         self.assertIn("trace of steps 2 to 3", said)
         self.check_steps(self.trace("short"), 2, 3, 4, 1)
         # Steps that this run does not reach leave no file.
-        self.assertNotIn("trace of", self.train("none", "--run.steps", "2", "--log.trace", "5"))
+        said = self.train("none", "--run.steps", "2", "--log.trace", "5-6")
+        self.assertNotIn("trace of", said)
+        self.assertIn("no trace: log.trace names steps 5 to 6, of which this start did none\n", said)
         self.assertFalse((self.folder / "none/trace.json").exists())
 
     def test_the_same_bits_with_and_without(self):

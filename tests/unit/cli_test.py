@@ -286,6 +286,10 @@ class Commands(ProgramTest):
         self.assertEqual(self.expect_done("doctor", environment=rank), "")
         rank["MPI_LOCALRANKID"] = "0"  # the first of its node
         self.assertIn("2 tasks by mpiexec", self.run_program("doctor", environment=rank).stdout)
+        # A shell that salloc has given.
+        shell = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}
+        self.assertIn("remark: this is one of the 4 nodes of job 7; srun --mpi=pmi2 --ntasks-per-node=1 trireme doctor "
+                      "examines them all\n", self.run_program("doctor", environment=shell).stdout)
 
     def test_refuses_a_completion_of_nothing(self):
         # bad input: `completion`: no word, or not a shell's | completion takes one word, bash or zsh or

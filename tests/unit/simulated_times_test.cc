@@ -142,7 +142,8 @@ TEST(SimulatedTimes, TieredLoadsAllLinksLeast) {
       });
       double above = 0.0, below = 0.0;
       for (std::size_t i = 0; i < network.links().size(); ++i) {
-        double& most = network.links()[i].name.starts_with("block of ") ? above : below;
+        double& most =
+            network.links()[i].name.find("leaf switch") != std::string::npos ? above : below;
         most = std::max(most, result.link_bytes[i] / static_cast<double>(bytes));
       }
       const auto name = fmt::format("{}, {} below", fmt::join(placement.leaf_of, " "), uplink);
