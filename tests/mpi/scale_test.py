@@ -325,7 +325,7 @@ class Scale(ProgramTest):
                 ("--site none.ini: cannot be read: No such file", ["--site", "none.ini"]),
                 ("heads", ["--nodes", "4", "--grids", "1x4"]),
                 ("--point none: no point of a study is there", ["--point", "none"]),
-                ("batch.global (7)", ["--batch.global", "7"])):
+                ("batch.global is 7", ["--batch.global", "7"])):
             with self.subTest(more):
                 self.expect_refusal(2, words, *self.arguments(*more))
                 self.assertFalse(self.study.exists(), "a refused study left a folder behind")
