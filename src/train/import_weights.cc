@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -102,7 +103,12 @@ class Import {
                         .untied = untied_,
                         .left_out = left_out_};
     world_.read_once([&] {
-      write_whole_file(result.config, model_to_ini(model_.request));
+      try {
+        write_whole_file(result.config, model_to_ini(model_.request));
+      } catch (const Error&) {
+        ::unlink(result.config.c_str());  // without it, the import can be repeated
+        throw;
+      }
       return "";
     });
     return result;

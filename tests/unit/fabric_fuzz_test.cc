@@ -51,6 +51,13 @@ void* operator new(std::size_t size) {
   if (used > most_used) most_used = used;
   return memory;
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return ::operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   if (memory != nullptr) used -= ::malloc_usable_size(memory);
   std::free(memory);
