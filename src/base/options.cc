@@ -277,7 +277,7 @@ namespace {
 bool asks_for_help(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
     if (arguments[i] == "--help") return true;
-    const std::string_view before = i == 0 ? "" : arguments[i - 1];
+    const std::string_view before = i == 0 ? std::string_view() : arguments[i - 1];
     const bool is_value = before.starts_with("--") && before.find('=') == before.npos;
     if (arguments[i] == "-h" && !is_value) return true;
   }
