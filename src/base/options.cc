@@ -1,7 +1,6 @@
 #include "trireme/base/options.h"
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include <boost/program_options.hpp>

@@ -44,8 +44,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"max_position_embeddings", "model.context"},
     {"max_steps", "run.steps"},
     {"micro_batch_size", "batch.micro"},
-    {"min_learning_rate", "schedule.factor"},
-    {"min_lr", "schedule.factor"},
     {"n_embd", "model.width"},
     {"n_head", "model.heads"},
     {"n_layer", "model.layers"},

@@ -112,6 +112,8 @@ TEST(Options, NamesOfOtherProgramsSuggestOurs) {
   EXPECT_EQ(nearest_name("batch_size", known), "batch.global");
   EXPECT_EQ(nearest_name("epochs", known), "run.steps");
   EXPECT_EQ(nearest_name("vocab_size", known), std::nullopt);  // ours is not among them
+  // The factor of the step curve is no lowest rate.
+  EXPECT_EQ(nearest_name("schedule.min_lr", {"schedule.name", "schedule.factor"}), std::nullopt);
   EXPECT_EQ(nearest_name("gpu", {"auto", "cpu", "cuda"}), "cuda");
 }
 

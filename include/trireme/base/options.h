@@ -294,7 +294,7 @@ class Options {
   std::vector<Setting> read_flags(const std::vector<std::string>& arguments);
   void apply(const Setting& setting);
   std::optional<Setting> last_flag(const std::vector<std::string>& arguments,
-                                    std::size_t key) const;
+                                   std::size_t key) const;
   std::optional<Setting> first_line(std::string_view text, const std::string& origin,
                                     std::size_t key) const;
   void select(const Setting& setting);

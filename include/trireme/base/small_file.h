@@ -8,7 +8,8 @@ namespace trireme {
 
 // Returns the contents of a file of at most `most_mib` MiB, without a byte order mark before them,
 // and reads no more than that of a longer one. The file may be a pipe, which is read until its
-// writer ends; one that nobody opens for writing within 5 s is refused. Throws ConfigError: "WHAT PATH: cannot be read: why".
+// writer ends; one that nobody opens for writing within 5 s is refused. Throws ConfigError: "WHAT
+// PATH: cannot be read: why".
 std::string read_small_file(const std::string& what, const std::string& path,
                             std::size_t most_mib = 16);
 
