@@ -127,12 +127,13 @@ std::string CommunicationWatch::row() const {
 
 std::string CommunicationWatch::text(const std::string& carrier) const {
   const std::string known = source();
+  if (known.empty()) return known;
   std::optional<PlannedComm> largest;
   for (PlannedComm& one : planned_communicators(runtime_, stage_)) {
     if (one.name == "world" || one.name == "grid") continue;  // little travels there
     if (!largest || one.ranks.size() > largest->ranks.size()) largest = std::move(one);
   }
-  if (known.empty() || !largest) return known;
+  if (!largest) return known;
   return fmt::format(
       "{}; {}{}: {}", known,
       carrier == "mpi" ? "" : fmt::format("{} chooses for GPUs itself; on hosts, ", carrier),
