@@ -40,7 +40,7 @@ struct BenchArguments {
   std::optional<double> seconds, drop;
   double pause = 0.0;
   int warmup = 5, batch = 4, factor = 4, fewest = 3, shard = 0;
-  bool graphs = false, peer = false, same_bits = false;
+  bool graphs = false, peer = false, products = false, same_bits = false;
 };
 
 // A measurement, and the flags that it takes.
@@ -215,6 +215,7 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given, NamedOutput&
   options.batch = given.batch;
   options.dtype = compute_type(given);
   options.only = given.only;
+  options.products = given.products;
   options.repeats = given.repeats.value_or(options.repeats);
   check_memory_here(
       dry_run_input(training_of(given), one_block_of_each(options.model), GridShape{}), runtime,
@@ -312,7 +313,8 @@ const std::vector<Bench>& benches() {
         "fewest", "drop", "pause", "device", "backend", "repeats", "json"},
        bench_comm},
       {"ops",
-       {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
+       {"preset", "batch", "context", "dtype", "threads", "device", "only", "products", "repeats",
+        "json"},
        bench_ops},
       {"step",
        {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
@@ -333,6 +335,7 @@ void declare(Options& options, BenchArguments& given) {
   options.add("only", given.only, "",
               "comm, ops: operations whose name holds this, for comm one of "
               "a list as in reduce,gather; empty: all");
+  options.add("products", given.products, "", "ops: products of matrices alone");
   options.add("algorithm", given.algorithm, "",
               "comm: of our collectives, one or a list as in table,halving; table: what the "
               "communicator's table chooses; any: the same under comm.order any; all: both and "

@@ -41,7 +41,7 @@ memory::desc weights(const ConvolutionShape& s, DType dtype, bool any) {
 class OneDnnConvolution final : public ConvolutionEngine {
  public:
   OneDnnConvolution() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    description_ = make_onednn_matmul()->description(DType::kF32);
+    description_ = onednn_description();
   }
 
   const std::string& why_not(const Context& ctx, const ConvolutionKind& kind) override {

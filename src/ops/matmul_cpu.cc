@@ -17,10 +17,10 @@ constexpr std::int64_t kBlockRows = 512;   // of the block that a thread compute
 constexpr std::int64_t kBlockColumns = 384;
 constexpr std::int64_t kLeastColumns = 96;
 constexpr std::int64_t kLeastTerms = 2048;
-constexpr std::int64_t kFairParts = 4;  // for threads to share them fairly
-constexpr double kLeastPart = 2e6;      // multiplications that are worth the start of a thread
+constexpr std::int64_t kFairParts = 4;         // for threads to share them fairly
+constexpr double kLeastPart = kOneThread / 2;  // multiplications worth the start of a thread
 constexpr std::int64_t kFewRows = 4;
-constexpr std::int64_t kDotsAtOnce = 16384;  // elements of b that are worth the start of a thread
+constexpr std::int64_t kDotsAtOnce = 131072;  // elements of b worth the start of a thread
 
 std::int64_t parts_of(std::int64_t extent, std::int64_t size) {
   return (extent + size - 1) / size;

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <ranges>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/printable.h"
 #include "trireme/ops/elementwise.h"
@@ -133,37 +137,70 @@ class CpuMatmul : public MatmulEngine {
   std::shared_ptr<MatmulEngine> fp32_, bf16_, fp16_;
 };
 
-enum class Library { kOneDnn, kOwn };
+// fp32 with AVX-512. No way to a product is the fastest for all shapes; oneDNN's primitives take
+// 1.6 to 3 times as long as its sgemm where the second operand has rows of 3072 floats. The rule is
+// of perf/products.py.
+class ByShapeMatmul : public MatmulEngine {
+ public:
+  explicit ByShapeMatmul(std::shared_ptr<MatmulEngine> primitives)
+      : primitives_(std::move(primitives)),
+        sgemm_(make_onednn_sgemm()),
+        own_(make_own_matmul()),
+        description_(onednn_description()) {}
 
-// With AVX-512, oneDNN: with two threads it reaches 168-221 GFLOP/s in fp32 on Intel with AMX, and
-// 208-226 on AMD Zen 4. Our own kernels were not measured there. With only AVX2, our own: see
-// perf/RESULTS.md.
+  void run(Context& ctx, const MatmulCall& call) override { engine(call).run(ctx, call); }
+  bool fuses(const MatmulCall& call) override { return engine(call).fuses(call); }
+  std::string_view description(DType) const override { return description_; }
+
+ private:
+  static constexpr std::int64_t kFewRows = 4;
+
+  MatmulEngine& engine(const MatmulCall& call) const {
+    const double multiplications =
+        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+    // oneDNN wakes its threads for these, which takes longer than the product.
+    if (multiplications < kOneThread) return *own_;
+    const bool forward = call.transpose_b;
+    return forward && call.m > kFewRows ? *primitives_ : *sgemm_;
+  }
+
+  std::shared_ptr<MatmulEngine> primitives_, sgemm_, own_;
+  std::string description_;
+};
+
+enum class Fp32Engine { kByShape, kPrimitives, kSgemm, kOwn };
+
+// With AVX-512, oneDNN; with only AVX2, our own kernels: see perf/RESULTS.md.
 struct Fp32Choice {
-  Library library;
+  Fp32Engine engine;
   std::string reason;
 };
-Fp32Choice best_fp32_library() {
+Fp32Choice best_fp32_engine() {
   if (const char* asked = std::getenv("TRIREME_MATMUL"); asked != nullptr) {
-    const std::string_view name = asked;
-    if (name != "onednn" && name != "own") {
-      throw ConfigError(
-          fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or own", shown(name)));
+    static const std::map<std::string_view, Fp32Engine> known = {
+        {"onednn", Fp32Engine::kByShape},
+        {"onednn-primitives", Fp32Engine::kPrimitives},
+        {"onednn-sgemm", Fp32Engine::kSgemm},
+        {"own", Fp32Engine::kOwn}};
+    const auto found = known.find(asked);
+    if (found == known.end()) {
+      throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be one of {}", shown(asked),
+                                    fmt::join(std::views::keys(known), ", ")));
     }
-    return {name == "onednn" ? Library::kOneDnn : Library::kOwn,
-            fmt::format("TRIREME_MATMUL={} asks for it", name)};
+    return {found->second, fmt::format("TRIREME_MATMUL={} asks for it", found->first)};
   }
 #ifdef _OPENMP
-  if (__builtin_cpu_supports("avx512f")) return {Library::kOneDnn, "the processor has AVX-512"};
-  return {Library::kOwn, "the processor has no AVX-512"};
+  if (__builtin_cpu_supports("avx512f")) return {Fp32Engine::kByShape, "the processor has AVX-512"};
+  return {Fp32Engine::kOwn, "the processor has no AVX-512"};
 #else
-  return {Library::kOwn, "this build has no OpenMP"};  // oneDNN would start threads of its own
+  return {Fp32Engine::kOwn, "this build has no OpenMP"};  // oneDNN would start threads of its own
 #endif
 }
 
 }  // namespace
 
 std::string matmul_reason() {
-  return best_fp32_library().reason;
+  return best_fp32_engine().reason;
 }
 
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32) {
@@ -171,17 +208,32 @@ std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngin
 }
 
 std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine() {
-  if (best_fp32_library().library != Library::kOneDnn) return nullptr;
+  if (best_fp32_engine().engine == Fp32Engine::kOwn) return nullptr;
   return make_onednn_convolution();
 }
 
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine() {
-  const bool onednn = best_fp32_library().library == Library::kOneDnn;
-  const std::shared_ptr<MatmulEngine> fp32 = onednn ? make_onednn_matmul() : make_own_matmul();
+  const Fp32Engine engine = best_fp32_engine().engine;
+  std::shared_ptr<MatmulEngine> primitives, fp32;
+  if (engine != Fp32Engine::kOwn) primitives = make_onednn_primitives();
+  switch (engine) {
+    case Fp32Engine::kByShape:
+      fp32 = std::make_shared<ByShapeMatmul>(primitives);
+      break;
+    case Fp32Engine::kPrimitives:
+      fp32 = primitives;
+      break;
+    case Fp32Engine::kSgemm:
+      fp32 = make_onednn_sgemm();
+      break;
+    case Fp32Engine::kOwn:
+      fp32 = make_own_matmul();
+      break;
+  }
   // oneDNN 2.6 has no products of fp16 on a CPU.
   const std::shared_ptr<MatmulEngine> converting = make_converting_matmul(fp32);
-  const bool native = onednn && onednn_has_native_bf16();
-  return std::make_shared<CpuMatmul>(fp32, native ? fp32 : converting, converting);
+  const bool native = primitives && onednn_has_native_bf16();
+  return std::make_shared<CpuMatmul>(fp32, native ? primitives : converting, converting);
 }
 
 }  // namespace trireme::ops

@@ -48,17 +48,21 @@ class MatmulEngine {
   virtual bool is_native(DType) const { return true; }
 };
 
-// oneDNN: fp32 on every processor, bf16 on those that have instructions for it.
-std::unique_ptr<MatmulEngine> make_onednn_matmul();
+// oneDNN's matmul primitives: fp32 on every processor, bf16 on those that have instructions for it.
+std::unique_ptr<MatmulEngine> make_onednn_primitives();
+// oneDNN's sgemm, which copies both operands into panels; fp32 only.
+std::unique_ptr<MatmulEngine> make_onednn_sgemm();
 bool onednn_has_native_bf16();
-// Our own kernels, fp32 only.
+// Our own kernels, fp32 only. One thread computes fewer than kOneThread multiplications.
+inline constexpr double kOneThread = 4e6;
 std::unique_ptr<MatmulEngine> make_own_matmul();
 // Computes bf16 and fp16 in fp32: converts blocks of the operands and gives them to `fp32`, which
 // it shares with its other users.
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
 
-// The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL=onednn|own
-// in the environment asks for one library. Throws ConfigError for any other value.
+// The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL in the
+// environment asks for one: onednn, onednn-primitive and onednn-sgemm (for comparisons) or own.
+// Throws ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
 // The most workspace of a product by cuBLASLt on a GPU of compute capability 9 or newer: what
@@ -83,5 +87,7 @@ std::unique_ptr<MatmulEngine> make_dry_gpu_matmul();
 
 // The linked version, such as "oneDNN 2.6.3", whether or not this processor uses it.
 std::string onednn_version();
+// The same with what it uses of this processor: "oneDNN 2.6.3 (AVX-512, bf16)".
+std::string onednn_description();
 
 }  // namespace trireme::ops

@@ -58,6 +58,10 @@ class OpsBench {
 
   void run() {
     for (const models::Operation& operation : options_.model.operations(options_.batch)) {
+      if (options_.products && !std::holds_alternative<models::LinearSizes>(operation) &&
+          !std::holds_alternative<models::LossSizes>(operation)) {
+        continue;
+      }
       std::visit([this](const auto& sizes) { measure_all(sizes); }, operation);
     }
   }
@@ -372,6 +376,7 @@ class OpsBench {
                                                    .compute = options_.dtype,
                                                    .gpu_memory = ctx_.gpu_memory});
     linear({"head", rows, sizes.width, classes}, /*float_output=*/true);
+    if (options_.products) return;
     if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_and_gradient",
                      "softmax_loss_sum"})) {
       return;

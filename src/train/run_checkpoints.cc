@@ -1,6 +1,7 @@
 #include "train/run_checkpoints.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/config/schedule_options.h"
+#include "trireme/ops/arithmetic.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/topology/planner.h"
@@ -36,12 +38,26 @@ bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
 }
 
+// What has changed this program's results since the checkpoint; empty if nothing.
+std::string RunCheckpoints::words_on_arithmetic(const std::string& before) const {
+  int number = 1;  // also where the attribute holds none
+  std::from_chars(before.data(), before.data() + before.size(), number);
+  const int now = ops::arithmetic_now();
+  const std::string since =
+      ops::arithmetic_since(number, run_.device.context, run_.step.stage().options().compute);
+  if (since.empty() && number <= now) return "";
+  return fmt::format("arithmetic was {}, is {}{}", number, now,
+                     since.empty() ? "" : fmt::format(" ({})", since));
+}
+
 // Returns the run's choices that can change bits. They are compared on resume.
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
   const int runs = run_.step.options().batch_runs.runs;
+  const DType compute = run_.step.stage().options().compute;
   std::map<std::string, std::string> choices = {
+      {kArithmeticAttribute, std::to_string(ops::arithmetic_now())},
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
       {"carrier", run_.device.carrier},
@@ -49,7 +65,7 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"grid", run_.grid.shape().to_string()},
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
-      {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
+      {"matmul", std::string(ops::matmul_description(ctx, compute))}};
   const auto operations = models::resolve(run_.config.model, {}).operations(1);
   const auto convolves = [](const models::Operation& operation) {
     return std::holds_alternative<models::ConvolutionSizes>(operation);
@@ -333,10 +349,13 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
     const auto before = choices.find(key);
     if (before == choices.end() || before->second == value) continue;
     if (key == "grid" && keeps_bits(checkpoint)) continue;
+    if (key == kArithmeticAttribute) continue;
     if (key == "batch_runs" && rounding.find("batch.runs was") != std::string::npos) continue;
     rounding +=
         fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }
+  const std::string arithmetic = words_on_arithmetic(choices.find(kArithmeticAttribute)->second);
+  if (!arithmetic.empty()) rounding += (rounding.empty() ? "" : "; ") + arithmetic;
   // Elsewhere they change no bit.
   const bool matters = sums_depend_on_algorithm(run_.config.comm);
   for (const auto& [key, value] :

@@ -320,6 +320,20 @@ class Train(unittest.TestCase):
         self.assertIn("; whole gradients stay, since a data replica adds up its runs before it reduces them\n",
                       self.output)
 
+    def test_a_version_that_changes_bits_is_told(self):
+        """The table in src/README.md; what touches this machine is told where a checkpoint is of before it."""
+        self.start_over_from("this-version", 20)
+        self.train("this-version", 2)
+        self.assertNotIn("arithmetic was", self.output)
+        self.start_over_from("earlier-version", 20)
+        self.remove("earlier-version", 20, "arithmetic")
+        self.losses_agree(self.train("earlier-version", 2), 21, 2e-5)
+        by_shape = "oneDNN" in subprocess.run([PROGRAM, "version"], check=True, capture_output=True, text=True,
+                                              timeout=60).stdout.split("fp32 products")[1].splitlines()[0]
+        said = ("results will agree to rounding, not to the bit: arithmetic was 1, is 2 (products in fp32 on CPUs with "
+                "AVX-512 go by sgemm or own kernels where these are faster)\n")
+        (self.assertIn if by_shape else self.assertNotIn)(said, self.output)
+
     def test_shards_go_on_on_other_grids(self):
         for ranks, flags in ((4, ["--grid.tensor", "2", "--shard.stage", "3", "--shard.prefetch", "2"]),
                              (4, ["--grid.pipeline", "2", "--shard.stage", "3", "--shard.prefetch", "0"]),

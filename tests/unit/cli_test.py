@@ -331,7 +331,7 @@ class Commands(ProgramTest):
                             "train", "--model.widht", "3")
         # bad input: an argument that is no flag, where none is taken | unexpected argument '...' | 2
         self.expect_refusal(2, "unexpected argument 'now'", "version", "now")
-        # bad input: `TRIREME_MATMUL` with another word | TRIREME_MATMUL is '...'; it may be onednn or own
+        # bad input: `TRIREME_MATMUL` with another word | TRIREME_MATMUL is '...'; it may be one of onednn, onednn-primitives, onednn-sgemm, own
         # | 2
         self.expect_refusal(2, "TRIREME_MATMUL is 'fast'", "version",
                             environment={"TRIREME_MATMUL": "fast"})

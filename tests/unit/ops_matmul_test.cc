@@ -302,15 +302,65 @@ TEST_P(Matmul, LinearGeluRefusesWhatDoesNotFit) {
 
 TRIREME_FOR_EACH_DTYPE(Matmul);
 
-TEST(MatmulEngine, RefusesALibraryThatItDoesNotKnow) {
+// A context whose products are those of an engine, as TRIREME_MATMUL names it.
+ops::Context context_of(const char* engine, int threads) {
   const char* asked = std::getenv("TRIREME_MATMUL");
   const std::string before = asked == nullptr ? "" : asked;
-  setenv("TRIREME_MATMUL", "mkl", 1);
-  EXPECT_THROW(ops::make_cpu_context(1), ConfigError);
-  if (asked == nullptr) {
-    unsetenv("TRIREME_MATMUL");
-  } else {
-    setenv("TRIREME_MATMUL", before.c_str(), 1);
+  setenv("TRIREME_MATMUL", engine, 1);
+  const auto restore = [&] {
+    if (asked == nullptr) {
+      unsetenv("TRIREME_MATMUL");
+    } else {
+      setenv("TRIREME_MATMUL", before.c_str(), 1);
+    }
+  };
+  try {
+    ops::Context ctx = ops::make_cpu_context(threads);
+    restore();
+    return ctx;
+  } catch (...) {
+    restore();
+    throw;
+  }
+}
+
+TEST(MatmulEngine, RefusesALibraryThatItDoesNotKnow) {
+  EXPECT_THROW(context_of("mkl", 1), ConfigError);
+  EXPECT_THROW(context_of("onednn-gemm", 1), ConfigError);
+  EXPECT_THROW(context_of("", 1), ConfigError);
+}
+
+// The bits tell which engine computed a product, where two of them differ in any.
+TEST(MatmulEngine, TheShapeOfAProductDecidesWhatComputesIt) {
+  struct Case {
+    std::int64_t m, n, k;
+    Transpose a, b;
+    float keep;  // of what was there
+    const char* engine;
+  };
+  constexpr Transpose no = Transpose::kNo, yes = Transpose::kYes;
+  for (const Case& one :
+       {Case{40, 300, 270, no, yes, 0.0f, "own"}, Case{40, 300, 270, no, no, 0.0f, "own"},
+        Case{300, 270, 40, yes, no, 1.0f, "own"}, Case{1, 2000, 1900, no, yes, 0.0f, "own"},
+        Case{1, 2300, 2000, no, yes, 0.0f, "onednn-sgemm"},
+        Case{4, 1300, 1100, no, yes, 0.0f, "onednn-sgemm"},
+        Case{5, 1300, 1100, no, yes, 0.0f, "onednn-primitives"},
+        Case{90, 300, 270, no, yes, 0.0f, "onednn-primitives"},
+        Case{90, 300, 270, no, no, 0.0f, "onednn-sgemm"},
+        Case{300, 270, 90, yes, no, 1.0f, "onednn-sgemm"}}) {
+    const auto bits = [&](const char* engine) {
+      ops::Context ctx = context_of(engine, 2);
+      const auto values = [&](std::uint64_t seed, std::int64_t rows, std::int64_t columns) {
+        return testing::make_tensor(ctx, testing::random_values(seed, rows * columns),
+                                    {rows, columns}, DType::kF32);
+      };
+      const Tensor a = one.a == yes ? values(1, one.k, one.m) : values(1, one.m, one.k);
+      const Tensor b = one.b == yes ? values(2, one.n, one.k) : values(2, one.k, one.n);
+      const Tensor c = values(3, one.m, one.n);
+      ops::matmul(ctx, a, one.a, b, one.b, one.keep, c);
+      return testing::bits_of(c);
+    };
+    EXPECT_EQ(bits("onednn"), bits(one.engine)) << one.m << " x " << one.n << " x " << one.k;
   }
 }
 

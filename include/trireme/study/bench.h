@@ -121,7 +121,8 @@ struct OpsOptions {
   models::Model model;
   std::int64_t batch = 4;  // samples
   DType dtype = DType::kF32;
-  std::string only;  // operations whose name contains this; empty: all
+  std::string only;       // operations whose name contains this; empty: all
+  bool products = false;  // only products of matrices
   int repeats = 10;
 };
 // Measures the operations that the model lists: those of one block of each kind.

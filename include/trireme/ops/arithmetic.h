@@ -1,0 +1,29 @@
+// The table of changes of this program that change the bits of results: across one of them results
+// agree to rounding. Checkpoints hold the number of the last one, and a resume from an earlier one
+// says so. src/README.md has the table for users.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trireme/ops/context.h"
+
+namespace trireme::ops {
+
+struct ArithmeticChange {
+  int number = 0;
+  std::string_view what;  // for the user: "products in fp32 ..."
+  // Whether it touches results of a context that computes in this type.
+  bool (*touches)(const Context&, DType compute) = nullptr;
+};
+// In ascending order, from 2 on. 1 is what came before the table: checkpoints without a number.
+std::span<const ArithmeticChange> arithmetic_changes();
+
+// The number of the last one.
+int arithmetic_now();
+// What has changed since then and touches results of this context: "products in fp32 ..."; empty if
+// nothing.
+std::string arithmetic_since(int number, const Context& ctx, DType compute);
+
+}  // namespace trireme::ops

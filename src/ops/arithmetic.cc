@@ -1,0 +1,41 @@
+#include "trireme/ops/arithmetic.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/ops/libraries.h"
+
+namespace trireme::ops {
+namespace {
+
+bool takes_fp32_products_by_shape(const Context& ctx, DType compute) {
+  return !ctx.cuda && matmul_description(ctx, DType::kF32).starts_with("oneDNN") &&
+         !(compute == DType::kBF16 && has_native_bf16(ctx));
+}
+
+constexpr ArithmeticChange kChanges[] = {
+    {2, "products in fp32 on CPUs with AVX-512 go by sgemm or own kernels where these are faster",
+     takes_fp32_products_by_shape},
+};
+
+}  // namespace
+
+std::span<const ArithmeticChange> arithmetic_changes() {
+  return kChanges;
+}
+
+int arithmetic_now() {
+  return arithmetic_changes().back().number;
+}
+
+std::string arithmetic_since(int number, const Context& ctx, DType compute) {
+  std::vector<std::string_view> since;
+  for (const ArithmeticChange& change : kChanges) {
+    if (change.number > number && change.touches(ctx, compute)) since.push_back(change.what);
+  }
+  return fmt::format("{}", fmt::join(since, "; "));
+}
+
+}  // namespace trireme::ops

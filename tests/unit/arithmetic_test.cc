@@ -1,0 +1,38 @@
+// The table of versions that change bits: in order, and the same on the page for users.
+#include "trireme/ops/arithmetic.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/small_file.h"
+
+namespace trireme {
+namespace {
+
+TEST(Arithmetic, EachChangeHasTheNextNumberAndALineOnThePage) {
+  const std::string page = read_small_file("the page", TRIREME_PAGE);
+  int number = 1;
+  for (const ops::ArithmeticChange& change : ops::arithmetic_changes()) {
+    EXPECT_EQ(change.number, ++number);
+    const std::string row = fmt::format("\n| {} | {} |\n", change.number, change.what);
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+  EXPECT_EQ(ops::arithmetic_now(), number);
+}
+
+TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
+  setenv("TRIREME_MATMUL", "own", 1);
+  const ops::Context own = ops::make_cpu_context(1);
+  setenv("TRIREME_MATMUL", "onednn", 1);
+  const ops::Context by_shape = ops::make_cpu_context(1);
+  unsetenv("TRIREME_MATMUL");
+  EXPECT_EQ(ops::arithmetic_since(1, own, DType::kF32), "");
+  EXPECT_NE(ops::arithmetic_since(1, by_shape, DType::kF32), "");
+  EXPECT_NE(ops::arithmetic_since(1, by_shape, DType::kF16), "");
+  EXPECT_EQ(ops::arithmetic_since(ops::arithmetic_now(), by_shape, DType::kF32), "");
+}
+
+}  // namespace
+}  // namespace trireme
