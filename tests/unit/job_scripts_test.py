@@ -284,7 +284,7 @@ echo '100% tests passed, 0 tests failed out of 3'
     def test_what_comes_beside_the_build_ends_with_a_build_that_fails(self):
         self.run_tests()
         ended = self.root / "ended"
-        self.stub("tests/support/torch_venv.sh", STANDS_IN + f"""trap 'touch {ended}; exit 1' TERM
+        self.stub("tests/support/torch_venv.sh", STANDS_IN + f"""trap 'trap "" TERM; touch {ended}; exit 1' TERM
 touch {self.root}/begun
 sleep 20 &
 wait
