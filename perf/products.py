@@ -10,7 +10,8 @@ so many rounds; the median of a product over the rounds counts. Two tables:
 chosen and fastest   products for which the chosen engine takes more than 1.1 times the fastest one's time, beside the
                      spread: the chosen engine's slowest round over its fastest
 ten worst            by the share of the floor: the longer of the product's arithmetic at the roof, and its bytes at the
-                     memory's bandwidth, where roof and bandwidth are the best of all runs
+                     memory's bandwidth. Both limits are the best that any engine reaches in the same round, since
+                     machines drift
 """
 
 import argparse
@@ -56,14 +57,15 @@ def measure(engine, preset, repeats, options):
 
 
 def measure_all(options):
-    """Returns the seconds of each product by engine, one of each round, its FLOPs and bytes, and the roof."""
+    """Returns the seconds of each product by engine, its least seconds, and the rate of the roof: one of each round."""
     engines = ENGINES[options.dtype]
     seconds = collections.defaultdict(lambda: collections.defaultdict(list))
-    work, roof = {}, {"flops": 0.0, "bandwidth": 0.0}
+    floors, roofs = collections.defaultdict(list), []
     for preset in options.presets:
         repeats = 1
         for turn in range(options.rounds):
             first = turn % len(engines)
+            work, roof = {}, {"flops": 0.0, "bandwidth": 0.0}
             for engine in engines[first:] + engines[:first]:
                 limits, rows = measure(engine, preset, repeats, options)
                 roof = {key: max(roof[key], limits[key]) for key in roof}
@@ -71,10 +73,13 @@ def measure_all(options):
                     product = Product(preset, row["op"], row["shape"])
                     seconds[product][engine].append(row["seconds"])
                     work[product] = (row["flop"], row["bytes"])
+            roofs.append(roof["flops"])
+            for product, (flops, size) in work.items():
+                floors[product].append(max(flops / roof["flops"], size / roof["bandwidth"]))
             # Short products are measured more than once in a round.
             repeats = 1 if sum(row["seconds"] for row in rows) > LONG else 9
         print(f"{preset}: done", flush=True)
-    return seconds, work, roof
+    return seconds, floors, roofs
 
 
 def table(title, header, rows):
@@ -87,10 +92,9 @@ def table(title, header, rows):
         print("none")
 
 
-def report(seconds, work, roof, options):
+def report(seconds, floors, roofs, options):
     median = {product: {name: statistics.median(list_) for name, list_ in by.items()}
               for product, by in seconds.items()}
-    floor = {product: max(flops / roof["flops"], size / roof["bandwidth"]) for product, (flops, size) in work.items()}
     engines = ENGINES[options.dtype]
 
     def cells(product):
@@ -105,12 +109,12 @@ def report(seconds, work, roof, options):
         return max(seconds[product][CHOSEN]) / min(seconds[product][CHOSEN])
 
     def share(product):
-        return floor[product] / median[product][CHOSEN]
+        return statistics.median(floor / time for floor, time in zip(floors[product], seconds[product][CHOSEN]))
 
     products = sorted(seconds, key=behind, reverse=True)
     slow = [product for product in products if behind(product) > SLOW]
     outside = [product for product in slow if behind(product) > spread(product)]
-    print(f"\n{len(products)} products, roof {roof['flops'] * 1e-9:.1f} GFLOP/s, {roof['bandwidth'] * 1e-9:.1f} GB/s; "
+    print(f"\n{len(products)} products, roof {min(roofs) * 1e-9:.0f} to {max(roofs) * 1e-9:.0f} GFLOP/s; "
           f"{len(slow)} take more than {SLOW} of the fastest engine's time, {len(outside)} more than their spread; "
           f"{sum(share(product) < GOOD_SHARE for product in products)} reach less than {GOOD_SHARE} of the floor")
     names = ("preset", "product", "rows x in x out")
@@ -119,7 +123,7 @@ def report(seconds, work, roof, options):
           [[*cells(product), f"{behind(product):.2f}", f"{spread(product):.2f}"] for product in slow])
     worst = sorted(products, key=share)[:10]
     table("ten worst", [*names, *times, "floor, ms", "share"],
-          [[*cells(product), f"{floor[product] * 1e3:.3f}", f"{share(product):.2f}"] for product in worst])
+          [[*cells(product), f"{statistics.median(floors[product]) * 1e3:.3f}", f"{share(product):.2f}"] for product in worst])
 
 
 def main():
@@ -132,12 +136,12 @@ def main():
     parser.add_argument("--results", help="where to keep what was measured, as JSON")
     options = parser.parse_args()
     options.presets = options.presets.split(",") if options.presets else presets(options.program)
-    seconds, work, roof = measure_all(options)
+    seconds, floors, roofs = measure_all(options)
     if options.results:
         pathlib.Path(options.results).write_text(json.dumps(
-            {"roof": roof, "rows": [{**product._asdict(), "flop": work[product][0], "bytes": work[product][1],
-                                     "seconds": by} for product, by in seconds.items()]}, indent=1))
-    report(seconds, work, roof, options)
+            {"roof": roofs, "rows": [{**product._asdict(), "floor": floors[product], "seconds": by}
+                                     for product, by in seconds.items()]}, indent=1))
+    report(seconds, floors, roofs, options)
 
 
 if __name__ == "__main__":
