@@ -68,7 +68,7 @@ class OwnMatmul : public MatmulEngine {
     // The first share's sums go to c, those of the others here.
     const Tensor sums =
         ctx.allocate({(shares - 1) * call.m * call.n}, DType::kF32, MemoryUse::kWorkspace);
-    cpu::parallel_for_uneven(ctx, shares * blocks, [&](std::int64_t part) {
+    const auto compute = [&](std::int64_t part) {
       const std::int64_t share = part / blocks, block = part % blocks;
       const Block of{.rows = division.rows[block / division.columns.count()],
                      .columns = division.columns[block % division.columns.count()],
@@ -77,7 +77,14 @@ class OwnMatmul : public MatmulEngine {
                                      : sums.data<float>() + (share - 1) * call.m * call.n,
                      .accumulate = share == 0 && call.accumulate};
       multiply_block(call, of, panels.mine(), panels.mine() + division.of_a);
-    });
+    };
+    if (is_short(call)) {
+      cpu::on_this_thread(ctx, [&] {
+        for (std::int64_t part = 0; part < shares * blocks; ++part) compute(part);
+      });
+    } else {
+      cpu::parallel_for_uneven(ctx, shares * blocks, compute);
+    }
     if (shares > 1) {
       cpu::add_parts(ctx, sums.data<float>(), shares - 1, call.m * call.n,
                      static_cast<float*>(call.c));
@@ -116,10 +123,15 @@ class OwnMatmul : public MatmulEngine {
             cpu::kernels().product.columns};
   }
 
+  static double multiplications_of(const MatmulCall& call) {
+    return static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+  }
+  // Whether the product takes less time than to wake a thread for a part of it.
+  static bool is_short(const MatmulCall& call) { return multiplications_of(call) < kOneThread; }
+
   // How many parts are worth a thread, up to `most`.
   static std::int64_t parts_worth(const MatmulCall& call, std::int64_t most) {
-    const double multiplications =
-        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+    const double multiplications = multiplications_of(call);
     return multiplications >= kLeastPart * static_cast<double>(most)
                ? most
                : std::max<std::int64_t>(1, static_cast<std::int64_t>(multiplications / kLeastPart));
