@@ -123,7 +123,8 @@ def report(seconds, floors, roofs, options):
           [[*cells(product), f"{behind(product):.2f}", f"{spread(product):.2f}"] for product in slow])
     worst = sorted(products, key=share)[:10]
     table("ten worst", [*names, *times, "floor, ms", "share"],
-          [[*cells(product), f"{statistics.median(floors[product]) * 1e3:.3f}", f"{share(product):.2f}"] for product in worst])
+          [[*cells(product), f"{statistics.median(floors[product]) * 1e3:.3f}", f"{share(product):.2f}"]
+           for product in worst])
 
 
 def main():

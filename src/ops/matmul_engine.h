@@ -61,7 +61,7 @@ std::unique_ptr<MatmulEngine> make_own_matmul();
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
 
 // The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL in the
-// environment asks for one: onednn, onednn-primitive and onednn-sgemm (for comparisons) or own.
+// environment asks for one: onednn, onednn-primitives and onednn-sgemm (for comparisons) or own.
 // Throws ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
