@@ -90,7 +90,6 @@ void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint&
 std::map<std::string, std::string> choices_before(const CheckpointInfo& info,
                                                   const std::string& origin) {
   std::map<std::string, std::string> choices = info.extra;
-  choices.try_emplace(kArithmeticAttribute, "1");
   if (choices.contains("batch_runs")) return choices;
   try {
     const Config config = config_from_ini(info.config, origin);

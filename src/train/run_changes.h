@@ -38,12 +38,8 @@ void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint&
 // none.
 std::string list_of(const std::vector<ChangedSetting>& changes, const std::vector<OnChange>& kinds);
 
-// The number of ops::arithmetic_now() of the program that wrote a checkpoint.
-inline constexpr const char* kArithmeticAttribute = "arithmetic";
-
-// Returns the attributes of a checkpoint, with these also where it is of a version that did not
-// record them: its arithmetic was 1, and its "batch_runs" the number of data replicas unless
-// batch.runs was given.
+// Returns the attributes of a checkpoint, with "batch_runs" also where it is of a version that did
+// not record it: that version had as many runs as data replicas unless batch.runs was given.
 // `origin` names the checkpoint in errors.
 std::map<std::string, std::string> choices_before(const CheckpointInfo& info,
                                                   const std::string& origin);

@@ -31,6 +31,8 @@ namespace {
 
 // Says where an evaluation of some samples takes them: missing, from the beginning of the data.
 constexpr const char* kEvaluationAttribute = "evaluation_samples";
+// The number of ops::arithmetic_now() of the program that wrote the checkpoint; missing, 1.
+constexpr const char* kArithmeticAttribute = "arithmetic";
 
 }  // namespace
 
@@ -39,9 +41,13 @@ bool RunCheckpoints::scales_dynamically() const {
 }
 
 // What has changed this program's results since the checkpoint; empty if nothing.
-std::string RunCheckpoints::words_on_arithmetic(const std::string& before) const {
-  int number = 1;  // also where the attribute holds none
-  std::from_chars(before.data(), before.data() + before.size(), number);
+std::string RunCheckpoints::words_on_arithmetic(const Checkpoint& checkpoint) const {
+  int number = 1;
+  const auto& extra = checkpoint.info().extra;
+  if (const auto found = extra.find(kArithmeticAttribute); found != extra.end()) {
+    const std::string& text = found->second;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+  }
   const int now = ops::arithmetic_now();
   const std::string since =
       ops::arithmetic_since(number, run_.device.context, run_.step.stage().options().compute);
@@ -57,7 +63,6 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const int runs = run_.step.options().batch_runs.runs;
   const DType compute = run_.step.stage().options().compute;
   std::map<std::string, std::string> choices = {
-      {kArithmeticAttribute, std::to_string(ops::arithmetic_now())},
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
       {"carrier", run_.device.carrier},
@@ -349,12 +354,11 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
     const auto before = choices.find(key);
     if (before == choices.end() || before->second == value) continue;
     if (key == "grid" && keeps_bits(checkpoint)) continue;
-    if (key == kArithmeticAttribute) continue;
     if (key == "batch_runs" && rounding.find("batch.runs was") != std::string::npos) continue;
     rounding +=
         fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }
-  const std::string arithmetic = words_on_arithmetic(choices.find(kArithmeticAttribute)->second);
+  const std::string arithmetic = words_on_arithmetic(checkpoint);
   if (!arithmetic.empty()) rounding += (rounding.empty() ? "" : "; ") + arithmetic;
   // Elsewhere they change no bit.
   const bool matters = sums_depend_on_algorithm(run_.config.comm);
@@ -379,6 +383,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.config = config_to_ini(with_absolute_paths(run_.config));
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
+  info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   for (const DataAttribute& attribute : describe_data(run_.data, run_.validation)) {

@@ -70,7 +70,7 @@ class RunCheckpoints {
   void note_groups_of_samples(const Checkpoint& checkpoint,
                               std::vector<ChangedSetting>& changes) const;
   std::string words_on_leap(const Checkpoint& checkpoint) const;
-  std::string words_on_arithmetic(const std::string& before) const;
+  std::string words_on_arithmetic(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;

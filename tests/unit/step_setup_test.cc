@@ -233,10 +233,7 @@ TEST(ChoicesBefore, RunsThatWereNotRecordedAreThoseOfTheConfig) {
   EXPECT_EQ(runs_before({4, 32}, "32"), "32");
   CheckpointInfo unreadable;
   unreadable.config = "[batch]\nmacro=1\n";
-  const std::map<std::string, std::string> all_that_is_known{{"arithmetic", "1"}};
-  EXPECT_EQ(choices_before(unreadable, "a checkpoint"), all_that_is_known);
-  unreadable.extra["arithmetic"] = "2";
-  EXPECT_EQ(choices_before(unreadable, "a checkpoint").at("arithmetic"), "2");
+  EXPECT_TRUE(choices_before(unreadable, "a checkpoint").empty());
 }
 
 }  // namespace
