@@ -70,9 +70,7 @@ void run(Context& ctx, const MatmulCall& call) {
       return static_cast<double>(rows) * static_cast<double>(columns) *
              static_cast<double>(size_of(dtype));
     };
-    ctx.dry->add("matmul", {1,
-                            2.0 * static_cast<double>(call.m) * static_cast<double>(call.n) *
-                                static_cast<double>(call.k),
+    ctx.dry->add("matmul", {1, 2.0 * call.multiplications(),
                             bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
                                 bytes(call.m, call.n, call.c_dtype)});
   }

@@ -123,15 +123,12 @@ class OwnMatmul : public MatmulEngine {
             cpu::kernels().product.columns};
   }
 
-  static double multiplications_of(const MatmulCall& call) {
-    return static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  }
   // Whether the product takes less time than to wake a thread for a part of it.
-  static bool is_short(const MatmulCall& call) { return multiplications_of(call) < kOneThread; }
+  static bool is_short(const MatmulCall& call) { return call.multiplications() < kOneThread; }
 
   // How many parts are worth a thread, up to `most`.
   static std::int64_t parts_worth(const MatmulCall& call, std::int64_t most) {
-    const double multiplications = multiplications_of(call);
+    const double multiplications = call.multiplications();
     return multiplications >= kLeastPart * static_cast<double>(most)
                ? most
                : std::max<std::int64_t>(1, static_cast<std::int64_t>(multiplications / kLeastPart));

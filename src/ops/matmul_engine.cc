@@ -138,7 +138,7 @@ class CpuMatmul : public MatmulEngine {
 };
 
 // fp32 with AVX-512. No way to a product is the fastest for all shapes; oneDNN's primitives take
-// 1.6 to 3 times as long as its sgemm where the second operand has rows of 3072 floats. The rule is
+// 1.6 to 2 times as long as its sgemm where the second operand has rows of 3072 floats. The rule is
 // of perf/products.py.
 class ByShapeMatmul : public MatmulEngine {
  public:
@@ -156,10 +156,8 @@ class ByShapeMatmul : public MatmulEngine {
   static constexpr std::int64_t kFewRows = 4;
 
   MatmulEngine& engine(const MatmulCall& call) const {
-    const double multiplications =
-        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
     // oneDNN wakes its threads for these, which takes longer than the product.
-    if (multiplications < kOneThread) return *own_;
+    if (call.multiplications() < kOneThread) return *own_;
     const bool forward = call.transpose_b;
     return forward && call.m > kFewRows ? *primitives_ : *sgemm_;
   }

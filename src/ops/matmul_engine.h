@@ -33,6 +33,10 @@ struct MatmulCall {
   Epilogue epilogue = Epilogue::kNone;
   void* auxiliary = nullptr;       // (m, n) of c_dtype
   float* bias_gradient = nullptr;  // (n), with kGeluBackward: c's column sums are written to it
+
+  double multiplications() const {
+    return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
 };
 
 // Serves one call at a time.
