@@ -35,8 +35,7 @@ void on_exit_in_the_run(int status, void* argument) {
   abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
 }
 
-// The status with which a handler ends the process. It is global because a signal handler cannot
-// get it any other way.
+// The status with which the alarm ends the process.
 volatile std::sig_atomic_t status_at_signal = 0;
 
 void end_at_alarm(int) {
@@ -57,36 +56,43 @@ void set_alarm(double seconds, int status) {
   setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-// What to do if MPI's last call crashes. It is global because a signal handler cannot get it any
-// other way.
+// What a process without MPI tells its launcher. It is global because a signal handler cannot get
+// it any other way.
 struct LastWords {
-  std::array<char, 64> text{};  // for the launcher, in PMI's first wire protocol
+  std::array<char, 64> text{};  // PMI's abort, in its first wire protocol
   std::size_t length = 0;
   int socket = -1;
   int status = 0;
 };
 LastWords last_words;
 
-void end_after_crash(int) {
-  if (last_words.socket < 0) _exit(last_words.status);
-  // mpiexec reads the status and ends all ranks with it. If we just exited, mpiexec would report
-  // an accident.
-  if (write(last_words.socket, last_words.text.data(), last_words.length) < 0) {
-    _exit(last_words.status);
-  }
-  while (true) pause();  // until the deadline at the latest
-}
-
-// A library that failed earlier (HDF5, closing a file on a full disk) may leave MPI in a state in
-// which MPI_Finalize crashes. The run is over, so its own status counts.
-void keep_status_in_crashes(int status) {
-  const char* socket = std::getenv("PMI_FD");
+void prepare_last_words(int status) {
+  // srun has such a socket, too, and takes the status from the process itself.
+  const char* socket = launched_tasks().launcher == "mpiexec" ? std::getenv("PMI_FD") : nullptr;
   last_words.socket = socket == nullptr ? -1 : std::atoi(socket);
   last_words.status = status;
   const auto end = fmt::format_to_n(last_words.text.data(), last_words.text.size(),
                                     "cmd=abort exitcode={}\n", status);
   last_words.length = end.size;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) std::signal(signal, end_after_crash);
+}
+
+// mpiexec reads the status and ends all ranks with it. Of a rank that is just gone it would report
+// an accident, with a status of its own (1 or 9). Safe in a signal handler.
+[[noreturn]] void end_with_last_words(int) {
+  const auto& words = last_words;
+  if (words.socket >= 0 && write(words.socket, words.text.data(), words.length) >= 0) {
+    usleep(static_cast<useconds_t>(kLastCallsSeconds * 1e6));  // mpiexec ends it earlier
+  }
+  _exit(words.status);
+}
+
+// A library that failed earlier (HDF5, closing a file on a full disk) may leave MPI in a state in
+// which MPI_Finalize crashes. The run is over, so its own status counts.
+void keep_status_in_crashes(int status) {
+  prepare_last_words(status);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) {
+    std::signal(signal, end_with_last_words);
+  }
 }
 
 // What a StartGuard says; empty: there is none.
@@ -95,7 +101,7 @@ std::string line_of_start;
 void end_with_line(int) {
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line_of_start.data(), line_of_start.size());
-  _exit(status_at_signal);
+  end_with_last_words(0);
 }
 
 constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS};
@@ -104,7 +110,7 @@ constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS};
 
 StartGuard::StartGuard(const std::string& line, int status) {
   line_of_start = "trireme: " + line + "\n";
-  status_at_signal = status;
+  prepare_last_words(status);
   for (std::size_t i = 0; i < kCrashes.size(); ++i) {
     before_[i] = std::signal(kCrashes[i], end_with_line);
   }
@@ -139,6 +145,11 @@ void ExitTimer::call_off() {
   if (!by_alarm_) return;
   const itimerval none{};
   setitimer(ITIMER_REAL, &none, nullptr);
+}
+
+void end_before_mpi(int status) {
+  prepare_last_words(status);
+  end_with_last_words(0);
 }
 
 void abort_job(int status) {

@@ -38,6 +38,10 @@ class StartGuard {
   std::array<void (*)(int), 3> before_;  // the handlers
 };
 
+// Ends the process, and through mpiexec the job, with `status` while MPI cannot be called: before
+// it has started.
+[[noreturn]] void end_before_mpi(int status);
+
 // MPI_Abort with `status` under a deadline, then _exit.
 [[noreturn]] void abort_job(int status);
 

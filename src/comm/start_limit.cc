@@ -14,6 +14,8 @@
 #include "trireme/base/thread.h"
 #include "trireme/comm/launcher.h"
 
+#include "ending.h"
+
 namespace trireme {
 namespace {
 
@@ -39,7 +41,7 @@ StartLimit::StartLimit() {
                     "ended before it, "
                     "or a node cannot be reached",
                     tasks.index, tasks.count, node_name(), limit, kVariable));
-    _exit(static_cast<int>(ExitStatus::kHangOrLostRank));
+    end_before_mpi(static_cast<int>(ExitStatus::kHangOrLostRank));
   };
   try {
     thread_ = start_thread("the limit of MPI's start", watch);
