@@ -154,10 +154,14 @@ class ByShapeMatmul : public MatmulEngine {
 
  private:
   static constexpr std::int64_t kFewRows = 4;
+  // Multiplications from which a product of few rows, or few terms, is worth oneDNN's threads. Our
+  // own kernels pack all of the weight for them.
+  static constexpr double kLongOfFewRows = 1e6;
 
   MatmulEngine& engine(const MatmulCall& call) const {
+    const bool few = std::min(call.m, call.k) <= kFewRows;
     // oneDNN wakes its threads for these, which takes longer than the product.
-    if (call.multiplications() < kOneThread) return *own_;
+    if (call.multiplications() < (few ? kLongOfFewRows : kOneThread)) return *own_;
     const bool forward = call.transpose_b;
     return forward && call.m > kFewRows ? *primitives_ : *sgemm_;
   }

@@ -341,8 +341,10 @@ TEST(MatmulEngine, TheShapeOfAProductDecidesWhatComputesIt) {
   constexpr Transpose no = Transpose::kNo, yes = Transpose::kYes;
   for (const Case& one :
        {Case{40, 300, 270, no, yes, 0.0f, "own"}, Case{40, 300, 270, no, no, 0.0f, "own"},
-        Case{300, 270, 40, yes, no, 1.0f, "own"}, Case{1, 2000, 1900, no, yes, 0.0f, "own"},
-        Case{1, 2300, 2000, no, yes, 0.0f, "onednn-sgemm"},
+        Case{300, 270, 40, yes, no, 1.0f, "own"}, Case{5, 1000, 790, no, yes, 0.0f, "own"},
+        Case{1, 1000, 990, no, yes, 0.0f, "own"}, Case{1, 1000, 1010, no, yes, 0.0f, "onednn-sgemm"},
+        Case{4, 500, 510, no, no, 0.0f, "onednn-sgemm"},
+        Case{510, 500, 4, yes, no, 1.0f, "onednn-sgemm"},
         Case{4, 1300, 1100, no, yes, 0.0f, "onednn-sgemm"},
         Case{5, 1300, 1100, no, yes, 0.0f, "onednn-primitives"},
         Case{90, 300, 270, no, yes, 0.0f, "onednn-primitives"},
