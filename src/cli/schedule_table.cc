@@ -10,18 +10,13 @@
 namespace trireme::cli {
 namespace {
 
-// Of a replica.
-int most_micro_batches(const plan::DryRunInput& input) {
-  return parallel::largest_share(input.micro_batches, input.grid.extent(kDataAxes));
-}
-
 std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
                                                   const plan::DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
   if (stages == 1) return {};
   const auto chunks = config.grid.schedule == "interleaved" ? config.grid.chunks : std::nullopt;
   return parallel::forecast_schedules(stages, chunks, input.model,
-                                      {.micro_batches = most_micro_batches(input),
+                                      {.micro_batches = input.step.work.most(),
                                        .recomputed = input.step.runs.recomputed(),
                                        .in_order = input.device.on_gpus() && input.device.nccl});
 }
@@ -34,7 +29,7 @@ void print_schedules(const Config& config, const plan::DryRunInput& input) {
   print_line(
       fmt::format("pipeline schedules, {} stages and {} micro-batches: share of time in which "
                   "stages are idle, by FLOPs; micro-batches that a stage holds at most",
-                  input.grid[Axis::kPipeline], most_micro_batches(input)));
+                  input.grid[Axis::kPipeline], input.step.work.most()));
   print_line(fmt::format("{:<12} {:>6} {:>7} {:>7}", "schedule", "chunks", "idle %", "held"));
   for (const parallel::ScheduleForecast& forecast : all) {
     print_line(fmt::format("{:<12} {:>6} {:>7.1f} {:>7.1f}{}", forecast.name,

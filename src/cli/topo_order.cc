@@ -61,7 +61,10 @@ Config config_of(const TopoArguments& given) {
 GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {
   const models::Model model = models::resolve(config.model, facts_to_check(config));
   plan::DryRunInput input = dry_run_input(config, model, shape);
-  input.micro_batches = std::max(input.micro_batches, shape.extent(kDataAxes));
+  parallel::WorkSplit& work = input.step.work;
+  if (work.micro_batches() < work.replicas()) {
+    work = parallel::WorkSplit::even(work.replicas(), work.replicas(), work.rule());
+  }
   return traffic_of(plan::dry_run_largest(input));
 }
 

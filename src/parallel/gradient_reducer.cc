@@ -20,11 +20,11 @@ void wait(ops::Context& ctx, std::vector<Work>& works) {
 }  // namespace
 
 GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
-                                 const nn::ReductionOptions& options, const BatchRuns& runs,
+                                 const nn::ReductionOptions& options, const WorkSplit& work,
                                  int blocks_at_once)
     : ctx_(ctx),
-      runs_(runs.of_replica(stage.grid().extent(kDataAxes))),
-      reduces_each_(runs.in_rounds(stage.grid().extent(kDataAxes))),
+      runs_(work.runs()),
+      reduces_each_(work.reduces_each()),
       defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
   groups_.reserve(stage.groups().size() + stage.uses_apart().size());
   for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options);

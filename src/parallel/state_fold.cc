@@ -2,13 +2,13 @@
 
 namespace trireme::parallel {
 
-StateFold::StateFold(ops::Context& ctx, Stage& stage, const BatchRuns& runs)
+StateFold::StateFold(ops::Context& ctx, Stage& stage, const WorkSplit& work)
     : ctx_(ctx),
       states_(stage.states()),
       replicas_(stage.grid().comm(kDataAxes)),
       copies_(stage.grid().comm(Axis::kTensor)),
-      runs_(runs.of_replica(replicas_.size())),
-      reduces_each_(runs.in_rounds(replicas_.size())) {
+      runs_(work.runs()),
+      reduces_each_(work.reduces_each()) {
   if (states_.empty()) return;
   states_.hold_proposals(ctx, runs_);
   if (runs_ > 1) sum_.emplace(ctx, states_.proposed().shape()[1], runs_);

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "trireme/parallel/batch_runs.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/parallel/tree_sum.h"
+#include "trireme/parallel/work_split.h"
 
 namespace trireme::parallel {
 
@@ -18,7 +18,7 @@ class StateFold {
  public:
   // Collective over the tensor dimension if the stage has states. Until it is made nothing can be
   // proposed for them.
-  StateFold(ops::Context& ctx, Stage& stage, const BatchRuns& runs);
+  StateFold(ops::Context& ctx, Stage& stage, const WorkSplit& work);
 
   // Collective over the ranks of commit(). Makes its calls once, with nothing proposed, so that
   // libraries connect.

@@ -38,11 +38,10 @@ std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
 }
 
 // Collective over the grid where the model's blocks make collective calls for each micro-batch:
-// then every replica runs as many as the one that has the most, unless that is known. Otherwise a
-// replica runs its own `count`.
-int micro_batches_to_run(const Stage& stage, int count, int known = 0) {
+// then every replica runs as many as the one that has the most. Otherwise a replica runs its own
+// `count`.
+int micro_batches_to_run(const Stage& stage, int count) {
   if (!stage.collective()) return count;
-  if (known > 0) return known;
   return stage.grid().world().all_reduce_host(count, ReduceOp::kMax);
 }
 
@@ -82,9 +81,9 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()},
-               options.batch_runs, options.runs.blocks),
-      states_(std::make_unique<StateFold>(ctx, stage_, options.batch_runs)),
+      reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()}, options.work,
+               options.runs.blocks),
+      states_(std::make_unique<StateFold>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
@@ -120,9 +119,16 @@ QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_s
   grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
   queued.targets_ = sums[0];
   queued.stop_ = sums[1] > 0;
-  of_step_ = static_cast<int>(std::max(sums[2], own));
-  micro_batches_ =
-      micro_batches_to_run(stage_, static_cast<int>(mine.size()), options_.micro_batches);
+  if (options_.work.known()) {
+    work_ = options_.work;
+    TRIREME_CHECK(
+        work_.replicas() == grid_.extent(kDataAxes) && own == work_.count(grid_.index(kDataAxes)),
+        "a replica has its share of the micro-batches");
+    micro_batches_ = stage_.collective() ? work_.most() : static_cast<int>(own);
+  } else {
+    work_ = WorkSplit::even(static_cast<int>(sums[2]), grid_.extent(kDataAxes));
+    micro_batches_ = micro_batches_to_run(stage_, static_cast<int>(own));
+  }
   return queued;
 }
 
@@ -175,21 +181,15 @@ StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wa
 
 void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
   if (stage_.states().empty()) return;
-  std::vector<int> numbers(mine.size());
-  std::iota(numbers.begin(), numbers.end(), 0);
-  if (!ctx_.dry) {  // a dry rank knows its own alone
-    numbers = options_.batch_runs.micro_batches_of(of_step_, grid_.extent(kDataAxes),
-                                                   grid_.index(kDataAxes));
-  }
-  TRIREME_CHECK(numbers.size() == mine.size(), "a replica has its share of the micro-batches");
-  const int replicas = grid_.extent(kDataAxes), runs = options_.batch_runs.of_replica(replicas);
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const int dealt = static_cast<int>(i) * replicas + grid_.index(kDataAxes);
-    TRIREME_CHECK(
-        !stage_.together() || ctx_.dry || (numbers[i] == dealt && of_step_ % replicas == 0),
-        "the replicas compute other micro-batches together than the model wants");
-    mine[i].place = {numbers[i], of_step_,
-                     static_cast<int>(i * static_cast<std::size_t>(runs) / mine.size())};
+  const int replica = grid_.index(kDataAxes), replicas = work_.replicas();
+  TRIREME_CHECK(std::ssize(mine) == work_.count(replica),
+                "a replica has its share of the micro-batches");
+  for (int i = 0; i < work_.count(replica); ++i) {
+    const Micro micro = work_.micro(replica, i);
+    TRIREME_CHECK(!stage_.together() || (micro.number == i * replicas + replica &&
+                                         work_.micro_batches() % replicas == 0),
+                  "the replicas compute other micro-batches together than the model wants");
+    mine[static_cast<std::size_t>(i)].place = {micro.number, work_.micro_batches(), micro.run};
   }
 }
 
@@ -217,7 +217,7 @@ void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
-  states_->commit(of_step_);
+  states_->commit(work_.micro_batches());
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
 }
 

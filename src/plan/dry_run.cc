@@ -32,10 +32,8 @@ constexpr double kMostSeconds = 120.0;
 // As many micro-batches as there are stages, and whole runs (batch.runs). Runs of one micro-batch
 // that are reduced one by one may be fewer than in the step (GradientReducer::begin_step).
 std::int64_t period_of(const DryRunInput& input) {
-  const int replicas = input.grid.extent(kDataAxes);
-  const parallel::BatchRuns& batch_runs = input.step.batch_runs;
-  int runs = batch_runs.of_replica(replicas);
-  if (batch_runs.in_rounds(replicas) && batch_runs.runs == input.micro_batches) runs = 1;
+  const parallel::WorkSplit& work = input.step.work;
+  const int runs = work.reduces_each_micro_batch() ? 1 : work.runs();
   return std::lcm(std::int64_t{input.grid[Axis::kPipeline]}, std::int64_t{runs});
 }
 
@@ -49,7 +47,7 @@ int micro_batches_run(const DryRunInput& input, int count) {
 // Of a replica.
 int micro_batches_of(const DryRunInput& input, int replica) {
   if (!input.trains) return input.predicts ? 1 : kMicroBatchesEvaluated;
-  return parallel::share_of(input.micro_batches, input.grid.extent(kDataAxes), replica).count;
+  return input.step.work.count(replica);
 }
 
 int most_micro_batches(const DryRunInput& input) {
@@ -218,11 +216,11 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
   const GridShape& grid = input.grid;
+  TRIREME_CHECK(!input.trains || input.step.work.replicas() == grid.extent(kDataAxes),
+                "the work is split among the replicas of another grid");
   const int count = micro_batches_of(input, grid.index(place, kDataAxes));
   // Where this rank runs fewer than a step has, so do all.
-  const auto run = [&](int fewer) {
-    return run_micro_batches(input, place, fewer, fewer + most_micro_batches(input) - count);
-  };
+  const auto run = [&](int fewer) { return run_micro_batches(input, place, fewer, count - fewer); };
   const int most = micro_batches_run(input, count);
   if (!input.trains || count == most) return run(count);
   const auto period = static_cast<int>(period_of(input));  // less than count

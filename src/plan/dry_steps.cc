@@ -71,9 +71,9 @@ std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& ra
   return held;
 }
 
-void train_two_steps(const DryRunInput& input, int in_step, Rank& rank, DryRunResult& result) {
+void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunResult& result) {
   parallel::StepOptions options = input.step;
-  options.micro_batches = in_step;
+  options.work = options.work.shortened(left_out);
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
   step.connect(input.micro, input.model.length);
   const auto ahead = batches_ahead(input, rank, step.stage(), result.micro_batches);
@@ -118,13 +118,13 @@ void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
 
 }  // namespace
 
-DryRunResult run_micro_batches(const DryRunInput& input, int place, int count, int in_step) {
+DryRunResult run_micro_batches(const DryRunInput& input, int place, int count, int left_out) {
   Rank rank(input, place);
   DryRunResult result;
   result.place = place;
   result.micro_batches = count;
   if (input.trains) {
-    train_two_steps(input, in_step, rank, result);
+    train_two_steps(input, left_out, rank, result);
   } else {
     infer_twice(input, rank, result);
   }
@@ -136,15 +136,15 @@ std::size_t gradients_of(const DryRunInput& input, int place) {
   const parallel::StepOptions& step = input.step;
   parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
   // As StateFold does: a proposal for each run, and their sum.
-  const int runs = step.batch_runs.of_replica(rank.grid.extent(kDataAxes));
+  const int runs = step.work.runs();
   stage.states().hold_proposals(rank.ctx, runs);
   std::optional<parallel::TreeSum> states;
   if (!stage.states().empty() && runs > 1) {
     states.emplace(rank.ctx, stage.states().proposed().shape()[1], runs);
   }
   parallel::GradientReducer reducer(rank.ctx, stage,
-                                    {.travel = step.reduce, .to_shard = stage.sharded()},
-                                    step.batch_runs, step.runs.blocks);
+                                    {.travel = step.reduce, .to_shard = stage.sharded()}, step.work,
+                                    step.runs.blocks);
   reducer.connect();
   return rank.ctx.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kGradients)];
 }

@@ -87,11 +87,10 @@ class StepBench {
         options_(options),
         grid_(runtime, options.grid),
         trainer_(ctx, grid_, plan, options.step),
-        mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
-                                 options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
+        mine_(options.step.work.of(grid_.index(kDataAxes))) {
     trainer_.connect(options.micro, options.model.plan.length);
-    for (int m = 0; m < mine_.count; ++m) {
-      batches_.push_back(task_.made_up_batch(ctx_, options_.model, mine_.first + m,
+    for (const parallel::Micro& one : mine_) {
+      batches_.push_back(task_.made_up_batch(ctx_, options_.model, one.number,
                                              static_cast<std::int64_t>(options_.micro)));
     }
   }
@@ -124,7 +123,7 @@ class StepBench {
   const tasks::Task& task_ = tasks::task_of(options_.model.request);
   const ProcessGrid grid_;
   parallel::TrainerStep trainer_;
-  const parallel::MicroBatchShare mine_;
+  const std::vector<parallel::Micro> mine_;
   std::vector<nn::MicroBatch> batches_;  // of every step
   std::int64_t step_ = 0;
 };

@@ -18,7 +18,6 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .step = step_options(config, model.plan, grid),
           .grid = grid,
           .micro = config.batch.micro,
-          .micro_batches = config.batch.global / config.batch.micro,
           .make_batch =
               [&task, data](ops::Context& ctx, std::int64_t micro, std::int64_t,
                             const plan::BatchParts& parts) {

@@ -31,12 +31,12 @@ nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::T
   const bool all = takes_all(data, micro, limit);
   const std::int64_t count = all ? (samples + micro - 1) / micro : *limit;
   const ProcessGrid& grid = executor.stage().grid();
-  const parallel::MicroBatchShare mine =
-      parallel::share_of(static_cast<int>(count), grid.extent(kDataAxes), grid.index(kDataAxes));
+  const auto work = parallel::WorkSplit::even(static_cast<int>(count), grid.extent(kDataAxes));
+  const int replica = grid.index(kDataAxes), mine = work.count(replica);
   // A micro-batch is a step of the reader.
   const BatchPlan plan = [=](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
-    if (step >= static_cast<std::uint64_t>(mine.count)) return std::nullopt;
-    const std::int64_t first = (mine.first + static_cast<std::int64_t>(step)) * micro;
+    if (step >= static_cast<std::uint64_t>(mine)) return std::nullopt;
+    const std::int64_t first = work.micro(replica, static_cast<int>(step)).number * micro;
     std::vector<std::uint64_t> wanted(static_cast<std::size_t>(std::min(micro, samples - first)));
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const std::uint64_t number = static_cast<std::uint64_t>(first) + i;
@@ -48,7 +48,7 @@ nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::T
   tasks::ReadFor what = read_for(executor.stage());
   what.training = false;
   const auto reader = data.read_steps(plan, micro, what);
-  return parallel::evaluate(executor, mine.count, [&](int /*i*/) {
+  return parallel::evaluate(executor, mine, [&](int /*i*/) {
     reader->read();
     return std::move(reader->micro_batches(executor.context()).front());
   });

@@ -57,16 +57,16 @@ std::string batch_text(const Config& config) {
 }
 
 // Says how the gradients of a step are added up: "4 runs of 2 micro-batches; ...".
-std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int replicas) {
-  const int each = runs.of_replica(replicas);
-  const int length = micro_batches / runs.runs, longest = (micro_batches - 1) / runs.runs + 1;
+std::string runs_text(const parallel::WorkSplit& work) {
+  const int each = work.runs(), runs = work.runs_of_step();
+  const int length = work.micro_batches() / runs, longest = (work.micro_batches() - 1) / runs + 1;
   std::string how = "one for each data replica";
-  if (each > 1 && runs.in_rounds(replicas)) how = fmt::format("{} reductions a step", each);
-  if (each > 1 && !runs.in_rounds(replicas)) {
+  if (each > 1 && work.reduces_each()) how = fmt::format("{} reductions a step", each);
+  if (each > 1 && !work.reduces_each()) {
     how = fmt::format("each data replica adds up {} and reduces once", each);
   }
   return fmt::format(
-      "{} run{} of {} micro-batch{}; {}", runs.runs, runs.runs == 1 ? "" : "s",
+      "{} run{} of {} micro-batch{}; {}", runs, runs == 1 ? "" : "s",
       length == longest ? fmt::format("{}", length) : fmt::format("{} or {}", length, longest),
       longest == 1 ? "" : "es", how);
 }
@@ -90,12 +90,10 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
   }
   for (const auto& use : stage.uses_apart()) gradients += reduced(*use.gradients);
   weights *= (count - 1) / count;
-  const int replicas = grid.extent(kDataAxes);
-  const parallel::BatchRuns& runs = step.options().batch_runs;
-  if (runs.in_rounds(replicas)) gradients *= runs.of_replica(replicas);
+  const parallel::WorkSplit& work = step.options().work;
+  if (work.reduces_each()) gradients *= work.runs();
   // Forward and backward of every micro-batch.
-  const int micro_batches = config.batch.global / config.batch.micro;
-  if (stage_of_zero == 3) weights *= 2.0 * parallel::largest_share(micro_batches, replicas);
+  if (stage_of_zero == 3) weights *= 2.0 * work.most();
   const bool whole_gradients = stage.options().whole_gradients;
   const bool says_why = whole_gradients && stage_of_zero >= 2;
   return fmt::format(
@@ -192,20 +190,18 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   const int replicas = grid.extent(kDataAxes);
   if (grid[Axis::kPipeline] > 1) {
     const Communicator& pipeline = stage.grid().comm(Axis::kPipeline);
-    const auto forecast = parallel::forecast_schedule(
-        config.grid.schedule, stage.layout(), plan,
-        {.micro_batches = parallel::largest_share(micro_batches, replicas),
-         .recomputed = options.runs.recomputed(),
-         .in_order = pipeline.exchanges_in_order(ctx.device.kind)});
+    const auto forecast =
+        parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan,
+                                    {.micro_batches = options.work.most(),
+                                     .recomputed = options.runs.recomputed(),
+                                     .in_order = pipeline.exchanges_in_order(ctx.device.kind)});
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
   }
   row("batch",
       fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}", batch_text(config),
                   micro_batches, config.batch.micro, replicas, replicas == 1 ? "" : "s"));
-  if (options.batch_runs.runs != 0) {
-    row("gradients", runs_text(options.batch_runs, micro_batches, replicas));
-  }
+  if (options.work.keeps_runs()) row("gradients", runs_text(options.work));
   if (stage.sharded()) row("shards", shards_text(config, plan, step));
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");

@@ -127,8 +127,6 @@ std::optional<AlgorithmTuner> PreparedRun::tune_before_steps() {
 
 parallel::StepOptions PreparedRun::options_of_step() const {
   parallel::StepOptions options = step_options(config, model.plan, shape);
-  options.micro_batches =
-      parallel::largest_share(config.batch.global / config.batch.micro, shape.extent(kDataAxes));
   options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
   return options;
 }

@@ -59,12 +59,10 @@ std::string RunCheckpoints::words_on_arithmetic(const Checkpoint& checkpoint) co
 // Returns the run's choices that can change bits. They are compared on resume.
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
-  const int replicas = run_.grid.extent(kDataAxes);
-  const int runs = run_.step.options().batch_runs.runs;
   const DType compute = run_.step.stage().options().compute;
   std::map<std::string, std::string> choices = {
       {"attention", run_.attention.by},
-      {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
+      {"batch_runs", std::to_string(run_.step.options().work.runs_of_step())},
       {"carrier", run_.device.carrier},
       {"device", run_.device.name},
       {"grid", run_.grid.shape().to_string()},

@@ -83,7 +83,7 @@ void check_micro_batches(const Config& config, const GridShape& grid) {
       parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
   const int all = config.batch.global / config.batch.micro, replicas = grid.extent(kDataAxes);
   for (int replica = 0; replica < replicas; ++replica) {
-    const int count = parallel::share_of(all, replicas, replica).count;
+    const int count = parallel::WorkSplit::even(all, replicas).count(replica);
     if (parallel::takes_micro_batches(config.grid.schedule, layout, count)) continue;
     const std::int64_t group = std::int64_t{replicas} * layout.stages;  // of all replicas
     const std::int64_t below = all / group * group, sample = config.batch.micro;
@@ -163,8 +163,8 @@ void check_joined_replicas(const Config& config, const GridShape& grid) {
                     replicas, micro_batches, config.batch.global, config.batch.micro, fewer));
   }
   const int runs = config.batch.runs.value_or(replicas);
-  const bool one_by_one =
-      runs == micro_batches && parallel::BatchRuns{runs, false, true}.in_rounds(replicas);
+  const auto work = parallel::WorkSplit::even(micro_batches, replicas, {runs, false, true});
+  const bool one_by_one = work.reduces_each_micro_batch();
   if (runs == replicas || one_by_one) return;
   throw ConfigError(
       fmt::format("model.batch_norm sync deals micro-batches to the {} data replicas one by one, "

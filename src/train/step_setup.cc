@@ -24,13 +24,13 @@ std::string text_of_ranks(Communicator& comm, const std::string& mine) {
 
 // How a step's micro-batches form runs, and why whole gradients stay; empty: they do not.
 struct Gradients {
-  parallel::BatchRuns runs;
+  parallel::WorkSplit work;
   std::string why_whole;
 
   void choose_for(parallel::StepOptions& options) const {
-    options.batch_runs = runs;
+    options.work = work;
     options.stage.whole_gradients = !why_whole.empty();
-    options.stage.separates_uses = runs.runs != 0;
+    options.stage.separates_uses = work.keeps_runs();
   }
 };
 
@@ -44,46 +44,44 @@ std::size_t held(const Config& config, const nn::ModelPlan& model, const GridSha
   step.schedule = usual.schedule;
   step.stage.chunks = usual.stage.chunks;
   step.stage.order = usual.stage.order;
-  return plan::most_gradients({.model = model,
-                               .step = std::move(step),
-                               .grid = grid,
-                               .micro = config.batch.micro,
-                               .micro_batches = config.batch.global / config.batch.micro});
+  return plan::most_gradients(
+      {.model = model, .step = std::move(step), .grid = grid, .micro = config.batch.micro});
 }
 
 // Without batch.runs, from shard.stage 2 on: whether each micro-batch is reduced, or the sum of a
 // data replica's.
 Gradients smaller_gradients(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
-                            const parallel::StepOptions& step, const parallel::BatchRuns& runs) {
-  const int micro_batches = config.batch.global / config.batch.micro;
-  const int replicas = grid.extent(kDataAxes);
-  if (micro_batches == replicas) return {runs, ""};
+                            const parallel::StepOptions& step, const parallel::WorkSplit& work) {
+  const int micro_batches = work.micro_batches(), replicas = work.replicas();
+  if (micro_batches == replicas) return {work, ""};
   if (!std::has_single_bit(static_cast<unsigned>(replicas)) || micro_batches % replicas != 0) {
-    return {runs, fmt::format("{} data replicas are no power of two that divides {} micro-batches",
+    return {work, fmt::format("{} data replicas are no power of two that divides {} micro-batches",
                               replicas, micro_batches)};
   }
-  const Gradients whole{runs, "they are smaller"};
-  Gradients divided{runs, ""};
-  divided.runs.runs = micro_batches;
+  const Gradients whole{work, "they are smaller"};
+  parallel::BatchRuns each = work.rule();
+  each.runs = micro_batches;
+  const Gradients divided{parallel::WorkSplit::even(micro_batches, replicas, each), ""};
   const std::size_t without = held(config, model, grid, step, whole),
                     with = held(config, model, grid, step, divided);
   if (with < without) return divided;
-  return {runs, fmt::format("gradients that are reduced after each micro-batch would take no less "
+  return {work, fmt::format("gradients that are reduced after each micro-batch would take no less "
                             "({}, not {})",
                             size_text(with), size_text(without))};
 }
 
 Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
                             const parallel::StepOptions& step) {
-  const int stage = config.shard.stage, replicas = grid.extent(kDataAxes);
-  const int micro_batches = config.batch.global / config.batch.micro;
-  const parallel::BatchRuns runs{runs_of_batch(config), stage >= 2,
-                                 models::joins_replicas(config.model)};
-  if (stage < 2) return {runs, fmt::format("shard.stage {} does not divide gradients", stage)};
-  if (runs.runs == 0) return smaller_gradients(config, model, grid, step, runs);
-  if (runs.runs != micro_batches) return {runs, "a run has several micro-batches"};
-  const bool run_by_run = runs.of_replica(replicas) == 1 || runs.in_rounds(replicas);
-  return {runs, run_by_run ? "" : "a data replica adds up its runs before it reduces them"};
+  const int stage = config.shard.stage;
+  const auto work = parallel::WorkSplit::even(
+      config.batch.global / config.batch.micro, grid.extent(kDataAxes),
+      {runs_of_batch(config), stage >= 2, models::joins_replicas(config.model)});
+  if (stage < 2) return {work, fmt::format("shard.stage {} does not divide gradients", stage)};
+  if (!work.keeps_runs()) return smaller_gradients(config, model, grid, step, work);
+  if (work.runs_of_step() != work.micro_batches()) return {work, "a run has several micro-batches"};
+  return {work, work.reduces_each_micro_batch()
+                    ? ""
+                    : "a data replica adds up its runs before it reduces them"};
 }
 
 // All but what gradients_of_step decides.

@@ -135,9 +135,11 @@ RunJournal TrainingLoop::open_journal() {
 // On GPUs the host's times are those of queueing, and show no straggler.
 RankWatch TrainingLoop::watch_ranks() const {
   const bool on_cpu = prepared_.device.context.device.kind == DeviceKind::kCpu;
-  return RankWatch(prepared_.grid, {.every = on_cpu ? prepared_.config.log.stragglers : 0,
-                                    .micro_batches = static_cast<int>(micro_batches().size()),
-                                    .file = prepared_.folder.file("ranks.json")});
+  return RankWatch(
+      prepared_.grid,
+      {.every = on_cpu ? prepared_.config.log.stragglers : 0,
+       .micro_batches = prepared_.step.options().work.count(prepared_.grid.index(kDataAxes)),
+       .file = prepared_.folder.file("ranks.json")});
 }
 
 std::optional<Tracer> TrainingLoop::trace_steps() const {
@@ -244,31 +246,24 @@ ExitStatus TrainingLoop::loop() {
   return ExitStatus::kDone;
 }
 
-// This replica's micro-batches of a step, by their numbers in the step.
-std::vector<int> TrainingLoop::micro_batches() const {
-  const Config& config = prepared_.config;
-  return prepared_.step.options().batch_runs.micro_batches_of(
-      config.batch.global / config.batch.micro, prepared_.shape.extent(kDataAxes),
-      prepared_.grid.index(kDataAxes));
-}
-
 // This replica's samples of each step to come.
 BatchPlan TrainingLoop::plan_of_samples() const {
   const auto global = static_cast<std::uint64_t>(prepared_.config.batch.global);
   const auto micro = static_cast<std::uint64_t>(prepared_.config.batch.micro);
   const auto steps = static_cast<std::uint64_t>(total_steps() - step_number_);
   const auto begin = static_cast<std::uint64_t>(samples_);
-  return
-      [=, mine = micro_batches()](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
-        if (step >= steps) return std::nullopt;
-        std::vector<std::uint64_t> samples;
-        for (const int number : mine) {
-          const std::uint64_t first =
-              begin + step * global + static_cast<std::uint64_t>(number) * micro;
-          for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
-        }
-        return samples;
-      };
+  const parallel::WorkSplit& work = prepared_.step.options().work;
+  return [=, mine = work.of(prepared_.grid.index(kDataAxes))](
+             std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+    if (step >= steps) return std::nullopt;
+    std::vector<std::uint64_t> samples;
+    for (const parallel::Micro& one : mine) {
+      const std::uint64_t first =
+          begin + step * global + static_cast<std::uint64_t>(one.number) * micro;
+      for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
+    }
+    return samples;
+  };
 }
 
 // Queues a step. Returns the steps that became known.

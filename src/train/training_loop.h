@@ -47,7 +47,6 @@ class TrainingLoop {
   void note_start(std::size_t connections);
   ExitStatus loop();
 
-  std::vector<int> micro_batches() const;
   BatchPlan plan_of_samples() const;
   std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate);
   void queue_step(tasks::StepReader& reader, double learning_rate);

@@ -158,7 +158,7 @@ TEST_F(BertGrids, DryRunsHoldWhatRealOnesDo) {
     SCOPED_TRACE(test.to_string());
     plan::DryRunInput input{.model = test.other->plan, .step = {}, .grid = shape};
     input.micro = kSamples;
-    input.micro_batches = 4;
+    input.step.work = parallel::WorkSplit::even(4, shape.extent(kDataAxes));
     input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
                           const plan::BatchParts& /*parts*/) {
       return undefined_masked_texts(to, micro, length);
@@ -168,9 +168,8 @@ TEST_F(BertGrids, DryRunsHoldWhatRealOnesDo) {
     parallel::TrainerStep step(ctx, grid, input.model, input.step);
     for (int number = 0; number < 2; ++number) {
       std::vector<nn::MicroBatch> mine;
-      for (const int m : parallel::BatchRuns().micro_batches_of(
-               input.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes))) {
-        mine.push_back(test.other->make_batch(ctx, m, true));
+      for (const parallel::Micro& one : input.step.work.of(grid.index(kDataAxes))) {
+        mine.push_back(test.other->make_batch(ctx, one.number, true));
       }
       step.train(mine, number + 1, 0.01f, 3);
     }

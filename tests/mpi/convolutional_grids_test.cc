@@ -65,18 +65,18 @@ Seen train(const Network& network, ops::Context& ctx, const ProcessGrid& grid, c
   options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
   options.schedule = test.schedule;
   options.runs = test.runs;
-  options.batch_runs.dealt = test.sync;
+  options.work = parallel::WorkSplit::even(kMicroBatches / joined, grid.extent(kDataAxes),
+                                           {.dealt = test.sync});
   const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
   parallel::TrainerStep step(ctx, grid, network.plan(test.sync), options);
-  const std::vector<int> share = options.batch_runs.micro_batches_of(
-      kMicroBatches / joined, grid.extent(kDataAxes), grid.index(kDataAxes));
+  const std::vector<parallel::Micro> share = options.work.of(grid.index(kDataAxes));
   const auto batches = [&](int first, bool training) {
     std::vector<nn::MicroBatch> mine;
-    for (const int m : share) {
+    for (const parallel::Micro& one : share) {
       mine.push_back(make_picture_batch(ctx, network.pictures, joined * kSamples,
-                                        first / joined + m, training));
+                                        first / joined + one.number, training));
     }
     return mine;
   };

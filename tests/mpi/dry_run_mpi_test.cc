@@ -49,7 +49,6 @@ plan::DryRunInput input_of(const Case& c) {
                           .step = {},
                           .grid = c.grid,
                           .micro = 2,
-                          .micro_batches = c.micro_batches,
                           .make_batch = [](ops::Context& to, std::int64_t micro,
                                            std::int64_t length, const plan::BatchParts& /*parts*/) {
                             return make_host_texts(to, micro, length, false);
@@ -58,7 +57,9 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.stage.whole_weights = c.whole_weights;
   input.step.stage.whole_gradients = c.whole_gradients;
-  if (c.run_each) input.step.batch_runs = {c.micro_batches, true};
+  input.step.work = parallel::WorkSplit::even(
+      c.micro_batches, c.grid.extent(kDataAxes),
+      c.run_each ? parallel::BatchRuns{c.micro_batches, true} : parallel::BatchRuns());
   input.step.stage.separates_uses = c.run_each;
   const auto layout = parallel::schedule_layout(c.schedule, c.grid[Axis::kPipeline], {});
   input.step.stage.chunks = layout.chunks;
@@ -116,15 +117,13 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
   const ProcessGrid grid(runtime(), c.grid);
   runtime().use_algorithms({});
-  const int replicas = grid.extent(kDataAxes);
-  const auto mine = parallel::share_of(c.micro_batches, replicas, grid.index(kDataAxes));
-  parallel::StepOptions options = input.step;
-  options.micro_batches = parallel::share_of(c.micro_batches, replicas, replicas - 1).count;
-  parallel::TrainerStep step(ctx, grid, input.model, options);
+  const parallel::WorkSplit& work = input.step.work;
+  const int replica = grid.index(kDataAxes), mine = work.count(replica);
+  parallel::TrainerStep step(ctx, grid, input.model, input.step);
   const BatchShape shape{model_of(c).vocabulary, input.micro, input.model.length};
   Trace trace;
   for (int number = 1; number <= 2; ++number) {
-    const auto batches = make_batches(ctx, shape, mine.first, mine.count, true);
+    const auto batches = make_batches(ctx, shape, work.micro(replica, 0).number, mine, true);
     runtime().recorder().start_trace();
     step.train(batches, number, 1e-3f, 1);
     trace = runtime().recorder().take_trace();
@@ -132,7 +131,7 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   const MemoryStats real = ctx.allocator->stats();
   const plan::DryRunResult dry = plan::dry_run(input, runtime().rank());
 
-  EXPECT_EQ(dry.micro_batches, mine.count);
+  EXPECT_EQ(dry.micro_batches, mine);
   EXPECT_EQ(dry.memory.live, real.live);
   const auto expected = static_cast<double>(real.total_peak);
   // When a message leaves its buffer depends on time.

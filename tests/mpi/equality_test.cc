@@ -332,7 +332,7 @@ TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryNumberOfReplicas) {
       bool rounds_differ = false;
       for (const bool reduces_each : {false, true}) {
         test.batch_runs.reduces_each = reduces_each;
-        rounds_differ = rounds_differ || test.batch_runs.in_rounds(size);
+        rounds_differ = rounds_differ || test.work().reduces_each();
         const ProcessGrid grid(runtime_, test.grid);
         GradientObserver observer(ctx_, grid, test);
         for (int step = 0; step < 2; ++step) {

@@ -37,11 +37,12 @@ class Training {
         number_(steps_before) {}
 
   parallel::StepResult train(bool with_targets = true) {
-    const parallel::MicroBatchShare mine =
-        parallel::share_of(kMicroBatches, grid_.extent(kDataAxes), grid_.index(kDataAxes));
+    const auto work = parallel::WorkSplit::even(kMicroBatches, grid_.extent(kDataAxes));
+    const int replica = grid_.index(kDataAxes);
     ++number_;
     std::vector<nn::MicroBatch> batches =
-        make_batches(ctx_, BatchShape(), number_ * kMicroBatches + mine.first, mine.count, true);
+        make_batches(ctx_, BatchShape(), number_ * kMicroBatches + work.micro(replica, 0).number,
+                     work.count(replica), true);
     for (nn::MicroBatch& batch : batches) {
       if (with_targets) break;
       std::ranges::fill(batch.field(nn::kTargets).span<std::int32_t>(), ops::kMaskedTarget);

@@ -34,10 +34,11 @@ TEST(Pictures, AnEvaluationCountsCorrectAnswersOfAllReplicas) {
   };
   const auto sums = [&](const GridShape& shape) {
     PictureTraining model(shape);
-    const auto mine =
-        parallel::share_of(kBatches, model.grid().extent(kDataAxes), model.grid().index(kDataAxes));
-    return parallel::evaluate(model.step().executor(), mine.count,
-                              [&](int i) { return batch(model.ctx(), mine.first + i); });
+    const auto work = parallel::WorkSplit::even(kBatches, model.grid().extent(kDataAxes));
+    const int replica = model.grid().index(kDataAxes);
+    return parallel::evaluate(model.step().executor(), work.count(replica), [&](int i) {
+      return batch(model.ctx(), work.micro(replica, i).number);
+    });
   };
   const nn::EvaluationSums one = sums({1, 1, 1});
   ASSERT_TRUE(one.correct);

@@ -19,6 +19,8 @@
 namespace trireme::testing {
 namespace {
 
+constexpr int kMicroBatches = 8;
+
 // Those with all ranks.
 std::vector<GridShape> grids() {
   switch (runtime().size()) {
@@ -66,7 +68,8 @@ struct Layout {
 
 parallel::StepOptions options_of(const Layout& layout, int runs) {
   parallel::StepOptions options;
-  options.batch_runs = {runs, layout.rounds};
+  options.work = parallel::WorkSplit::even(kMicroBatches, layout.grid.extent(kDataAxes),
+                                           {runs, layout.rounds});
   options.schedule = layout.schedule;
   const auto stages =
       parallel::schedule_layout(layout.schedule, layout.grid[Axis::kPipeline], std::nullopt);
@@ -97,7 +100,7 @@ TEST(States, EqualRunsGiveEqualBitsOnEveryLayout) {
     shards[Axis::kShard] = 4;
     layouts.push_back({.grid = shards, .rounds = true, .shards = true});
   }
-  constexpr int kSteps = 2, kMicroBatches = 8;
+  constexpr int kSteps = 2;
   for (const int runs : {4, 8}) {
     PictureTraining one({1, 1, 1}, options_of({.grid = {1, 1, 1}}, runs));
     for (int step = 0; step < kSteps; ++step) one.train(step, kMicroBatches);
@@ -194,7 +197,6 @@ TEST(States, DryRunsCountThem) {
       plan::DryRunInput input{
           .model = picture_plan(), .step = options_of(layout, 8), .grid = shape};
       input.micro = kPicturesOfMicroBatch;
-      input.micro_batches = 8;
       input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
                             const plan::BatchParts& /*parts*/) {
         return undefined_pictures(to, micro, length);
@@ -249,12 +251,16 @@ TEST(SyncedBatchNorms, EqualOneRankWithTheMicroBatchesOfAllReplicas) {
                {.grid = {2, 2, 1}, .schedule = "zb-h1"},
                {.grid = shards, .shards = true}};
   }
-  constexpr int kMicroBatches = 8;
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(layout.grid.to_string() + ", " + layout.schedule);
     const int replicas = layout.grid.extent(kDataAxes);
     parallel::StepOptions options = options_of(layout, layout.rounds ? kMicroBatches : 0);
-    options.batch_runs.dealt = true;
+    const auto deal = [&](bool dealt) {
+      parallel::BatchRuns rule = options.work.rule();
+      rule.dealt = dealt;
+      options.work = parallel::WorkSplit::even(kMicroBatches, replicas, rule);
+    };
+    deal(true);
     PictureTraining synced(layout.grid, options, picture_plan(true)), one({1, 1, 1});
     for (int step = 0; step < 3; ++step) {
       const parallel::StepResult got = synced.train(step, kMicroBatches);
@@ -270,7 +276,7 @@ TEST(SyncedBatchNorms, EqualOneRankWithTheMicroBatchesOfAllReplicas) {
         parallel::check_copies(synced.ctx(), synced.stage(), synced.step().optimizer(), 3));
     if (replicas == 1) continue;
     // With statistics of single micro-batches it is another loss.
-    options.batch_runs.dealt = false;
+    deal(false);
     PictureTraining apart(layout.grid, options), together({1, 1, 1});
     const double expected =
         together.train(0, kMicroBatches / replicas, kPicturesOfMicroBatch * replicas).loss;

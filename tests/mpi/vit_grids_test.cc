@@ -48,6 +48,7 @@ parallel::StepOptions options_of(const Case& test) {
   const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
+  options.work = parallel::WorkSplit::even(kMicroBatches, test.grid.extent(kDataAxes));
   return options;
 }
 
@@ -70,10 +71,9 @@ Seen observe(const Case& test) {
     }
   };
   std::vector<nn::MicroBatch> mine, held_out;
-  for (const int m : options.batch_runs.micro_batches_of(
-           kMicroBatches, training.grid().extent(kDataAxes), training.grid().index(kDataAxes))) {
-    mine.push_back(make_pictures(training.ctx(), m, true, kSamples));
-    held_out.push_back(make_pictures(training.ctx(), 40 + m, false, kSamples));
+  for (const parallel::Micro& one : options.work.of(training.grid().index(kDataAxes))) {
+    mine.push_back(make_pictures(training.ctx(), one.number, true, kSamples));
+    held_out.push_back(make_pictures(training.ctx(), 40 + one.number, false, kSamples));
   }
   training.ctx().step_state->random_key = 7;
   training.step().accumulate(mine);
@@ -154,7 +154,6 @@ TEST(VitGrids, DryRunsHoldWhatRealOnesDo) {
     plan::DryRunInput input{
         .model = models::vit_plan(small_vit()), .step = options_of(test), .grid = test.grid};
     input.micro = kSamples;
-    input.micro_batches = kMicroBatches;
     input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
                           const plan::BatchParts& /*parts*/) {
       return undefined_pictures(to, micro, length);

@@ -17,15 +17,21 @@ inline nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std:
   return make_host_texts(ctx, micro, length, false);
 }
 
+// Of a step of training on the input's grid, over all replicas.
+inline void set_micro_batches(plan::DryRunInput& input, int count,
+                              const parallel::BatchRuns& runs = {}) {
+  input.step.work = parallel::WorkSplit::even(count, input.grid.extent(kDataAxes), runs);
+}
+
 inline plan::DryRunInput input_of(const models::GptConfig& model, const GridShape& grid,
                                   DType compute) {
   plan::DryRunInput input{.model = models::gpt_plan(model),
                           .step = {},
                           .grid = grid,
                           .micro = 2,
-                          .micro_batches = 8,
                           .make_batch = make_texts};
   input.step.stage.compute = compute;
+  set_micro_batches(input, 8);
   return input;
 }
 

@@ -31,8 +31,8 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
   options.runs = test.runs;
-  options.batch_runs = test.batch_runs;
-  options.stage.separates_uses = test.separates_uses && test.batch_runs.runs != 0;
+  options.work = test.work();
+  options.stage.separates_uses = test.separates_uses && options.work.keeps_runs();
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
@@ -51,9 +51,8 @@ nn::MicroBatch batch_of(ops::Context& ctx, const EqualityCase& test, int number,
 std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
   std::vector<nn::MicroBatch> batches;
-  for (const int number : test.batch_runs.micro_batches_of(
-           test.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes))) {
-    batches.push_back(batch_of(ctx, test, step * test.micro_batches + number, training));
+  for (const parallel::Micro& one : test.work().of(grid.index(kDataAxes))) {
+    batches.push_back(batch_of(ctx, test, step * test.micro_batches + one.number, training));
   }
   return batches;
 }
@@ -264,7 +263,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       scale_(1.0 / targets_of(ctx, test)),
       stage_(ctx, grid, plan_of(test),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
-      reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.batch_runs, test.runs.blocks),
+      reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.work(), test.runs.blocks),
       executor_(ctx, stage_, test.runs) {}
 
 LocalParts GradientObserver::gradients(const Tampering& here) {

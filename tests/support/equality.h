@@ -46,6 +46,9 @@ struct EqualityCase {
   int steps = 10;              // of SGD, and of AdamW
 
   std::string to_string() const;
+  parallel::WorkSplit work() const {
+    return parallel::WorkSplit::even(micro_batches, grid.extent(kDataAxes), batch_runs);
+  }
 };
 
 struct Observed {

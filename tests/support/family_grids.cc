@@ -97,8 +97,8 @@ EqualityCase sharded(EqualityCase test, int stage) {
   test.grid[Axis::kReplicate] = replicas / shards;
   test.grid[Axis::kShard] = shards;
   // Gradients of a replica's runs that add up before they are reduced stay whole.
-  const bool adds_up =
-      test.batch_runs.of_replica(replicas) > 1 && !test.batch_runs.in_rounds(replicas);
+  const parallel::WorkSplit work = test.work();
+  const bool adds_up = work.runs() > 1 && !work.reduces_each();
   test.whole_gradients = stage < 2 || adds_up;
   test.whole_weights = stage < 3;
   return test;

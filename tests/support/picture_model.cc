@@ -189,14 +189,15 @@ PictureTraining::PictureTraining(const GridShape& shape, const parallel::StepOpt
                                  const nn::ModelPlan& plan, ops::Context ctx)
     : ctx_(std::move(ctx)),
       grid_(runtime(), shape, ranks_of(shape)),
-      runs_(options.batch_runs),
       step_(std::make_unique<parallel::TrainerStep>(ctx_, grid_, plan, options)) {}
 
 parallel::StepResult PictureTraining::train(int number, int micro_batches, int micro) {
   std::vector<nn::MicroBatch> mine;
-  for (const int m :
-       runs_.micro_batches_of(micro_batches, grid_.extent(kDataAxes), grid_.index(kDataAxes))) {
-    mine.push_back(make_pictures(ctx_, micro_batches * number + m, true, micro));
+  const parallel::WorkSplit& known = step_->options().work;
+  const parallel::WorkSplit work =
+      known.known() ? known : parallel::WorkSplit::even(micro_batches, grid_.extent(kDataAxes));
+  for (const parallel::Micro& one : work.of(grid_.index(kDataAxes))) {
+    mine.push_back(make_pictures(ctx_, micro_batches * number + one.number, true, micro));
   }
   const auto result = step_->train(mine, number + 1, 0.01f, 3);
   among_five_ = 0;

@@ -37,7 +37,8 @@ class PictureTraining {
                            const nn::ModelPlan& plan = picture_plan(),
                            ops::Context ctx = ops::make_cpu_context(1));
 
-  // Step `number`, from 0, of so many micro-batches of so many pictures.
+  // Step `number`, from 0, of so many micro-batches (those of StepOptions::work where it is known)
+  // of so many pictures.
   parallel::StepResult train(int number, int micro_batches = 4, int micro = kPicturesOfMicroBatch);
   double evaluate();  // on the micro-batch that no step has
 
@@ -59,7 +60,6 @@ class PictureTraining {
  private:
   ops::Context ctx_;
   ProcessGrid grid_;
-  parallel::BatchRuns runs_;
   std::unique_ptr<parallel::TrainerStep> step_;
   std::int64_t among_five_ = 0;
 };

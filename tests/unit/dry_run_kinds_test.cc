@@ -45,7 +45,7 @@ TEST(DryRunAll, TheLargestAreAmongFewerRanks) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
     DryRunInput input = input_of(model, {3, 8, 2}, DType::kF32);
     input.step.schedule = schedule;
-    input.micro_batches = 32;
+    set_micro_batches(input, 32);
     const auto all = plan::dry_run_all(input), few = plan::dry_run_largest(input);
     EXPECT_LT(few.size(), all.size() / 2);
     const auto most = [](const std::vector<DryRunResult>& results) {
@@ -70,7 +70,7 @@ TEST(DryRunAll, TheLargestIsFoundWhereWeightGradientsWait) {
       const auto layout = parallel::schedule_layout(schedule, 6, {});
       input.step.stage.chunks = layout.chunks;
       input.step.stage.order = layout.order;
-      input.micro_batches = 24;
+      set_micro_batches(input, 24);
       std::size_t most = 0, most_of_few = 0;
       for (const auto& result : plan::dry_run_all(input)) {
         most = std::max(most, result.memory.total_peak);
@@ -87,8 +87,7 @@ TEST(DryRunAll, TheLargestIsFoundWhereWeightGradientsWait) {
 TEST(DryRunAll, ALongStepOfSeveralRunsIsShortened) {
   for (const auto& [stages, runs] : {std::pair{1, 2}, {1, 16}, {4, 16}, {4, 64}, {3, 4}}) {
     DryRunInput input = input_of(small_gpt(), {1, stages, 1}, DType::kF32);
-    input.micro_batches = 192;
-    input.step.batch_runs.runs = runs;
+    set_micro_batches(input, 192, {runs});
     EXPECT_EQ(plan::dry_run(input, 0).micro_batches, 192) << stages << " stages, " << runs;
   }
 }
@@ -121,7 +120,7 @@ TEST(DryRunAll, ReplicasThatTalkRunEmptyMicroBatches) {
   };
   const auto empty_of = [&](int micro_batches, int place) {
     empty = 0;
-    input.micro_batches = micro_batches;
+    set_micro_batches(input, micro_batches);
     plan::dry_run(input, place);
     return empty;
   };
@@ -137,7 +136,7 @@ TEST(DryRunAll, ALongStepIsCountedAsIfItWereRun) {
       DryRunInput input = input_of(small_gpt(), {1, pipeline, 1}, DType::kF32);
       input.step.schedule = schedule;
       const auto with = [&](int micro_batches) {
-        input.micro_batches = micro_batches;
+        set_micro_batches(input, micro_batches);
         return plan::dry_run(input, pipeline - 1);
       };
       const int run = 2 * pipeline + 8;  // whole
@@ -177,7 +176,7 @@ TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   model.context = 256;
   input.model = models::gpt_plan(model);
   input.step.schedule = "gpipe";
-  input.micro_batches = 1 << 24;
+  set_micro_batches(input, 1 << 24);
   EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);
 }
 
@@ -197,7 +196,7 @@ TEST(DryRunAll, RunsASeventyBillionModelOnThousandsOfRanks) {
                         .bias = false};
   DryRunInput input = input_of(model, {64, 8, 8}, DType::kBF16);
   input.micro = 1;
-  input.micro_batches = 64 * 16;
+  set_micro_batches(input, 64 * 16);
   const auto results = plan::dry_run_all(input);
   EXPECT_EQ(ranks_of(results), 4096);
   double parameters = 0.0;

@@ -183,7 +183,7 @@ TEST(DryRunAll, ALongStepHoldsWhatARealOneHolds) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
     DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kF32);
     input.step.schedule = schedule;
-    input.micro_batches = 37;
+    set_micro_batches(input, 37);
     const MemoryStats real = stats_of_real_steps(input);
     const MemoryStats dry = plan::dry_run(input, 0).memory;
     EXPECT_NEAR(static_cast<double>(dry.total_peak), static_cast<double>(real.total_peak),

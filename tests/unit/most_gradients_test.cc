@@ -27,10 +27,9 @@ TEST(DryRunAll, WholeGradientsAreThoseOfAFewBlocks) {
     models::GptConfig model = small_gpt();
     model.layers = layers;
     DryRunInput input = input_of(model, grid, DType::kF32);
-    input.micro_batches = micro_batches;
     input.step.reduce = travel;
     input.step.stage.whole_gradients = whole;
-    input.step.batch_runs = {micro_batches, true};
+    set_micro_batches(input, micro_batches, {micro_batches, true});
     const MemoryStats memory = plan::dry_run(input, 0).memory;
     return static_cast<double>(memory.peak[static_cast<std::size_t>(MemoryUse::kGradients)]);
   };
@@ -53,14 +52,13 @@ DryRunInput sharded_input(const char* schedule, int stages, bool tied, int block
   model.layers = 10;
   model.tied = tied;
   DryRunInput input = input_of(model, grid, DType::kF32);
-  input.micro_batches = 16;
   input.step.schedule = schedule;
   const auto layout = parallel::schedule_layout(schedule, stages, {});
   input.step.stage.chunks = layout.chunks;
   input.step.stage.order = layout.order;
   input.step.stage.whole_gradients = false;
   input.step.stage.separates_uses = true;
-  input.step.batch_runs = {input.micro_batches, true};
+  set_micro_batches(input, 16, {16, true});
   input.step.runs = {blocks_at_once, parallel::Recompute::kFull};
   return input;
 }
@@ -94,9 +92,8 @@ TEST(MostGradients, AreWhatAStepTakes) {
 TEST(MostGradients, HaveTheStatesOfConvolutionalNetworks) {
   DryRunInput input = input_of_pictures(true);
   input.grid[Axis::kShard] = 2;
-  input.micro_batches = 16;
   for (const int runs : {2, 16}) {
-    input.step.batch_runs = {runs, true};
+    set_micro_batches(input, 16, {runs, true});
     input.step.stage.whole_gradients = runs == 2;
     input.step.stage.separates_uses = true;
     EXPECT_EQ(plan::most_gradients(input), peak_of_gradients(plan::dry_run_largest(input))) << runs;

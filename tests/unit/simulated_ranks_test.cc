@@ -347,10 +347,12 @@ TEST(SimulatedProgram, AStepOf512Ranks) {
         parallel::StepOptions options;
         options.clip = 1.0f;
         parallel::TrainerStep step(ctx, grid, models::gpt_plan(test.model), options);
-        const auto mine =
-            parallel::share_of(test.micro_batches, shape.extent(kDataAxes), grid.index(kDataAxes));
-        const auto done = step.train(
-            testing::make_batches(ctx, test.batch, mine.first, mine.count, true), 1, 1e-3f, 1);
+        const parallel::WorkSplit work = test.work();
+        const int replica = grid.index(kDataAxes);
+        const auto done =
+            step.train(testing::make_batches(ctx, test.batch, work.micro(replica, 0).number,
+                                             work.count(replica), true),
+                       1, 1e-3f, 1);
         EXPECT_TRUE(done.finite);
         if (loss == 0.0) loss = done.loss;
         EXPECT_EQ(done.loss, loss);

@@ -51,7 +51,7 @@ Config config_of(const Case& c) {
 
 int runs_of(const Case& c) {
   const Config config = config_of(c);
-  return step_options(config, model_of(c), resolve_run_grid(config, c.replicas)).batch_runs.runs;
+  return step_options(config, model_of(c), resolve_run_grid(config, c.replicas)).work.rule().runs;
 }
 
 std::string why(const Case& c) {
@@ -63,7 +63,7 @@ std::string why(const Case& c) {
   return reason;
 }
 
-TEST(BatchRunsOfConfig, EachMicroBatchIsARunWhereThatSavesMemory) {
+TEST(WorkOfConfig, EachMicroBatchIsARunWhereThatSavesMemory) {
   for (const int stage : {2, 3}) {
     EXPECT_EQ(runs_of({2, 4, stage}), 4);
     EXPECT_EQ(why({2, 4, stage}), "");
@@ -80,7 +80,7 @@ TEST(BatchRunsOfConfig, EachMicroBatchIsARunWhereThatSavesMemory) {
 }
 
 // Sums are divided among the ranks that share a copy, not among all replicas.
-TEST(BatchRunsOfConfig, TheGroupThatSharesACopyCounts) {
+TEST(WorkOfConfig, TheGroupThatSharesACopyCounts) {
   EXPECT_EQ(runs_of({4, 32, 2, 4}), 32);
   EXPECT_EQ(runs_of({4, 32, 2, 2}), 0);
   EXPECT_EQ(why({4, 32, 2, 2}),
@@ -93,7 +93,7 @@ TEST(BatchRunsOfConfig, TheGroupThatSharesACopyCounts) {
 // Both uses of a tied matrix have gradients of their own where each micro-batch is reduced, and
 // whole ones as long as they are reduced. Where the matrix is a third of the model, as here, that
 // is more than one gradient of all.
-TEST(BatchRunsOfConfig, ATiedMatrixCountsTwice) {
+TEST(WorkOfConfig, ATiedMatrixCountsTwice) {
   Case c{2, 4};
   c.layers = 96;
   c.vocabulary = 8192;
@@ -106,7 +106,7 @@ TEST(BatchRunsOfConfig, ATiedMatrixCountsTwice) {
   EXPECT_EQ(runs_of(c), 4);
 }
 
-TEST(BatchRunsOfConfig, OneRunOfOneMicroBatchKeepsNoWholeGradients) {
+TEST(WorkOfConfig, OneRunOfOneMicroBatchKeepsNoWholeGradients) {
   EXPECT_EQ(runs_of({4, 4}), 0);
   EXPECT_EQ(why({4, 4}), "");
   EXPECT_EQ(why({3, 3}), "");
@@ -154,7 +154,7 @@ TEST(JoinedReplicas, CannotPromiseTheSameBits) {
       "other grids: take model.batch_norm replica");
 }
 
-TEST(BatchRunsOfConfig, WhatTheUserSetStays) {
+TEST(WorkOfConfig, WhatTheUserSetStays) {
   EXPECT_EQ(runs_of({2, 64, 2, {}, 64}), 64);
   EXPECT_EQ(why({2, 64, 2, {}, 64}), "");
   EXPECT_EQ(why({4, 32, 2, {}, 4}), "a run has several micro-batches");

@@ -7,13 +7,13 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/parallel/batch_runs.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/parallel/tree_sum.h"
+#include "trireme/parallel/work_split.h"
 
 namespace trireme::parallel {
 
-// A step's gradients are sums over runs of micro-batches (batch_runs.h). A group is complete when
+// A step's gradients are sums over runs of micro-batches (work_split.h). A group is complete when
 // each of its parameters has received its contributions from every micro-batch of a run. Then its
 // reduction over the ranks with other data begins, whose phases the group knows (flat_group.h); or,
 // where this replica has a block of neighbouring runs, it waits as a term of their sum, and the
@@ -44,7 +44,7 @@ class GradientReducer : public nn::GradientListener {
   // travel rounded. So many neighbouring blocks of a chunk have their backward at once
   // (RunOptions::blocks).
   GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {},
-                  const BatchRuns& runs = {}, int blocks_at_once = 1);
+                  const WorkSplit& work = {}, int blocks_at_once = 1);
 
   // Collective over the ranks that hold copies. Makes the calls of a step's reductions once, with
   // gradients of zero and in the order of a backward, so that libraries connect. Where each run is

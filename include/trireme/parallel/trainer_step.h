@@ -24,14 +24,13 @@ struct StepOptions {
   // `stage`.
   std::string schedule = "1f1b";
   RunOptions runs{};
-  BatchRuns batch_runs{};
+  // Who computes which micro-batch of every step. Where it is not known, the replicas ask each
+  // other in each step how many there are, and their shares are even.
+  WorkSplit work{};
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
   // Whether steps on a GPU are captured as a CUDA graph. The micro-batches of all steps must then
   // have the same shapes.
   bool cuda_graphs = false;
-  // How many micro-batches the replica with the most has in every step, for blocks that talk to
-  // other replicas; 0: the replicas ask each other in each step.
-  int micro_batches = 0;
 };
 
 // Equal on every rank.
@@ -92,7 +91,7 @@ class TrainerStep {
   std::size_t connect(std::int64_t batch, std::int64_t length);
 
   // Collective over the grid. Queues one step. `mine` is this replica's share
-  // (BatchRuns::micro_batches_of), the same on all ranks of the replica; `step` counts from 1. If
+  // (WorkSplit::of), the same on all ranks of the replica; `step` counts from 1. If
   // `wants_stop` is true on any rank, QueuedStep::stop is true on every rank; this costs no extra
   // communication. The host waits for other hosts, never for a GPU. The work queued on a GPU
   // depends on shapes and addresses alone: step, learning rate, random key and number of targets go
@@ -132,8 +131,8 @@ class TrainerStep {
   std::unique_ptr<StateFold> states_;
   PipelineExecutor executor_;
   std::optional<PipelineSchedule> schedule_;  // made in the first step
-  int micro_batches_ = 0;                     // that this step runs, with empty ones
-  int of_step_ = 0;                           // that all replicas have in this step
+  WorkSplit work_;                            // of this step
+  int micro_batches_ = 0;                     // that this replica runs, with empty ones
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_limbs_;       // (kExactLimbs) int64
   Tensor norm_sum_, norm_;  // (1) fp64

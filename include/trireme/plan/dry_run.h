@@ -34,7 +34,6 @@ struct DryRunInput {
   parallel::StepOptions step;
   GridShape grid;
   std::int64_t micro = 1;  // samples of a micro-batch
-  int micro_batches = 1;   // of a training step, over all replicas
   // Returns a micro-batch of so many samples of `length` positions, as the host of a rank makes it
   // whose blocks read `parts`. Nobody reads what is in it.
   std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length,

@@ -20,7 +20,7 @@ ops::LossScaling loss_scaling(const Config& config);
 // In what follows `grid` is that of resolve_run_grid, and `model` is trained there. These throw
 // ConfigError if the model does not fit the grid.
 
-// Returns how the step is computed. StepOptions::batch_runs says how its micro-batches form runs
+// Returns how the step is computed. StepOptions::work says how its micro-batches form runs
 // (batch.runs). Without the key there are as many runs as data replicas. From shard.stage 2 on each
 // micro-batch is a run instead, so that no whole gradients stay, where the replicas are a power of
 // two that divides the micro-batches and the rank that holds most then holds fewer bytes of

@@ -1,5 +1,5 @@
 // Runs of micro-batches: who computes which, and that every way of adding them up is one tree.
-#include "trireme/parallel/batch_runs.h"
+#include "trireme/parallel/work_split.h"
 
 #include <algorithm>
 #include <bit>
@@ -84,16 +84,13 @@ TEST(TreeSum, RefusesATermTooMany) {
 }
 
 // The sum over replicas as the reducer makes it.
-Values sum_over_replicas(const BatchRuns& runs, const std::vector<Values>& terms, int replicas) {
-  const int each = runs.of_replica(replicas);
-  const auto runs_of = [&](int replica) {  // one micro-batch in each run
-    return runs.micro_batches_of(runs.runs, replicas, replica);
-  };
-  const auto term = [&](int replica, int i) {
-    return terms[static_cast<std::size_t>(runs_of(replica)[static_cast<std::size_t>(i)])];
+Values sum_over_replicas(const WorkSplit& work, const std::vector<Values>& terms) {
+  const int each = work.runs(), replicas = work.replicas();
+  const auto term = [&](int replica, int i) {  // one micro-batch in each run
+    return terms[static_cast<std::size_t>(work.micro(replica, i).number)];
   };
   std::vector<Values> partial;
-  const bool in_rounds = runs.in_rounds(replicas);
+  const bool in_rounds = work.reduces_each();
   for (int outer = 0; outer < (in_rounds ? each : replicas); ++outer) {
     std::vector<Values> inside;
     for (int inner = 0; inner < (in_rounds ? replicas : each); ++inner) {
@@ -104,7 +101,7 @@ Values sum_over_replicas(const BatchRuns& runs, const std::vector<Values>& terms
   return in_rounds ? sum_one_by_one(partial) : along_tree(partial);
 }
 
-TEST(BatchRuns, EveryWayOfDealingAddsAlongOneTree) {
+TEST(WorkSplit, EveryWayOfDealingAddsAlongOneTree) {
   int in_rounds = 0, in_blocks = 0;
   for (int runs = 1; runs <= 24; ++runs) {
     const std::vector<Values> terms = make_terms(runs);
@@ -112,9 +109,9 @@ TEST(BatchRuns, EveryWayOfDealingAddsAlongOneTree) {
       const std::vector<int> possible = possible_batch_runs(runs, replicas);
       if (!std::ranges::binary_search(possible, runs)) continue;
       for (const bool reduces_each : {false, true}) {
-        const BatchRuns dealt{runs, reduces_each};
-        ++(dealt.in_rounds(replicas) ? in_rounds : in_blocks);
-        EXPECT_EQ(sum_over_replicas(dealt, terms, replicas), along_tree(terms))
+        const auto work = WorkSplit::even(runs, replicas, {runs, reduces_each});
+        ++(work.reduces_each() ? in_rounds : in_blocks);
+        EXPECT_EQ(sum_over_replicas(work, terms), along_tree(terms))
             << runs << " runs, " << replicas << " replicas, " << reduces_each;
       }
     }
@@ -123,29 +120,38 @@ TEST(BatchRuns, EveryWayOfDealingAddsAlongOneTree) {
   EXPECT_GT(in_blocks, 20);
 }
 
-TEST(BatchRuns, MicroBatchesThatBelongTogetherAreDealtOneByOne) {
+std::vector<int> numbers_of(const WorkSplit& work, int replica) {
+  std::vector<int> numbers;
+  for (const Micro& one : work.of(replica)) numbers.push_back(one.number);
+  return numbers;
+}
+
+TEST(WorkSplit, MicroBatchesThatBelongTogetherAreDealtOneByOne) {
   for (const bool reduces_each : {false, true}) {
-    EXPECT_EQ((BatchRuns{0, reduces_each, true}.micro_batches_of(6, 3, 1)),
+    EXPECT_EQ(numbers_of(WorkSplit::even(6, 3, {0, reduces_each, true}), 1),
               (std::vector<int>{1, 4}));
   }
   // Rounds of runs of one micro-batch do the same.
-  EXPECT_EQ((BatchRuns{8, true, true}.micro_batches_of(8, 2, 1)), (std::vector<int>{1, 3, 5, 7}));
-  EXPECT_EQ((BatchRuns{8, true}.micro_batches_of(8, 2, 1)), (std::vector<int>{1, 3, 5, 7}));
+  const std::vector<int> odd{1, 3, 5, 7};
+  EXPECT_EQ(numbers_of(WorkSplit::even(8, 2, {8, true, true}), 1), odd);
+  EXPECT_EQ(numbers_of(WorkSplit::even(8, 2, {8, true}), 1), odd);
 }
 
-TEST(BatchRuns, EveryMicroBatchIsDealtOnceAndRunsAreNeighbours) {
+TEST(WorkSplit, EveryMicroBatchIsDealtOnceAndRunsAreNeighbours) {
   for (const int runs : {0, 4, 8, 12}) {
     for (const int replicas : {1, 2, 4}) {
       for (const bool reduces_each : {false, true}) {
-        const BatchRuns dealt{runs, reduces_each};
+        const auto work = WorkSplit::even(24, replicas, {runs, reduces_each});
+        EXPECT_EQ(work.runs_of_step(), runs == 0 ? replicas : runs);
         std::vector<int> all;
         for (int replica = 0; replica < replicas; ++replica) {
-          const std::vector<int> mine = dealt.micro_batches_of(24, replicas, replica);
-          EXPECT_EQ(std::ssize(mine), share_of(24, replicas, replica).count);
+          const std::vector<int> mine = numbers_of(work, replica);
+          EXPECT_EQ(std::ssize(mine), work.count(replica));
           EXPECT_TRUE(std::ranges::is_sorted(mine));
           const int length = runs == 0 ? 24 / replicas : 24 / runs;
           for (std::size_t i = 0; i < mine.size(); ++i) {
             const auto place = static_cast<int>(i) % length;
+            EXPECT_EQ(work.micro(replica, static_cast<int>(i)).run, static_cast<int>(i) / length);
             EXPECT_EQ(mine[i] % length, place);
             if (place > 0) {
               EXPECT_EQ(mine[i], mine[i - 1] + 1);
@@ -162,7 +168,29 @@ TEST(BatchRuns, EveryMicroBatchIsDealtOnceAndRunsAreNeighbours) {
   }
 }
 
-TEST(BatchRuns, PossibleNumbers) {
+TEST(WorkSplit, SharesDifferByOneAtMostAndTheLastHasTheMost) {
+  for (int replicas = 1; replicas <= 7; ++replicas) {
+    for (int micro_batches = replicas; micro_batches <= 30; ++micro_batches) {
+      const auto work = WorkSplit::even(micro_batches, replicas);
+      int next = 0;
+      for (int replica = 0; replica < replicas; ++replica) {
+        EXPECT_EQ(work.micro(replica, 0).number, next);  // neighbours
+        next += work.count(replica);
+        EXPECT_LE(work.count(replica), work.most());
+        EXPECT_GE(work.count(replica), work.most() - 1);
+        EXPECT_THROW(static_cast<void>(work.micro(replica, work.count(replica))), InternalError);
+      }
+      EXPECT_EQ(next, micro_batches);
+      const WorkSplit shorter =
+          WorkSplit::even(micro_batches + 2 * replicas, replicas).shortened(2);
+      for (int replica = 0; replica < replicas; ++replica) {
+        EXPECT_EQ(shorter.count(replica), work.count(replica));
+      }
+    }
+  }
+}
+
+TEST(WorkSplit, PossibleNumbers) {
   using Numbers = std::vector<int>;
   EXPECT_EQ(possible_batch_runs(8, 2), (Numbers{2, 4, 8}));
   EXPECT_EQ(possible_batch_runs(12, 4), (Numbers{4, 12}));
