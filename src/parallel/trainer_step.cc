@@ -26,11 +26,6 @@ std::vector<optim::FlatShard> shards_of(const Stage& stage) {
   return shards;
 }
 
-// One tensor rank of each replica's last stage contributes the replica's loss and targets.
-bool speaks_for_replica(const Stage& stage) {
-  return stage.last() && stage.grid().index(Axis::kTensor) == 0;
-}
-
 std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
   return std::accumulate(
       batches.begin(), batches.end(), std::int64_t{0},
@@ -112,7 +107,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
 // are divided, the number of ranks that want to stop, and the number of micro-batches.
 QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued;
-  queued.counts_loss_ = speaks_for_replica(stage_);
+  queued.counts_loss_ = stage_.speaks_for_replica();
   const auto own = static_cast<std::int64_t>(mine.size());
   std::array<std::int64_t, 3> sums{queued.counts_loss_ ? targets_of(mine) : 0, wants_stop ? 1 : 0,
                                    queued.counts_loss_ ? own : 0};
@@ -256,7 +251,7 @@ nn::EvaluationSums evaluate(PipelineExecutor& executor, int count,
   if (queued) take(*queued);
   stage.weights().finish(ctx);
   Communicator& world = stage.grid().world();
-  if (!speaks_for_replica(stage)) {
+  if (!stage.speaks_for_replica()) {
     losses = {};
     counts = {};
   }

@@ -140,7 +140,7 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
   const ProcessGrid& grid = stage_.grid();
   std::int32_t token = 0;
   // One rank chooses for all, because processors of different kinds may round differently.
-  if (stage_.last() && grid.index(Axis::kTensor) == 0) {
+  if (stage_.speaks_for_replica()) {
     std::vector<float> values(static_cast<std::size_t>(logits.elements()));
     copy(logits, Tensor::wrap(std::span(values)), ctx_.stream);
     ctx_.stream.synchronize();

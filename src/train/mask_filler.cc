@@ -98,7 +98,7 @@ std::vector<LikelyTokens> MaskFiller::fill(std::span<const TextToFill> texts, in
   const std::size_t values = replicas * rows * count;
   std::vector<std::int64_t> tokens(values);
   std::vector<float> probabilities(values);
-  if (stage_.last() && grid.index(Axis::kTensor) == 0) {
+  if (stage_.speaks_for_replica()) {
     const Tensor all =
         outputs[0][0].reshape({static_cast<std::int64_t>(rows), special_.vocabulary});
     std::vector<float> logits(vocabulary);

@@ -66,7 +66,7 @@ std::vector<float> PictureClassifier::probabilities(std::span<const std::uint8_t
   const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   // One rank of each replica knows its rows; the others add zeros to them, which is exact.
   std::vector<float> all(replicas * micro * classes, 0.0f);
-  if (stage_.last() && grid.index(Axis::kTensor) == 0) {
+  if (stage_.speaks_for_replica()) {
     const std::span<float> mine = std::span(all).subspan(
         static_cast<std::size_t>(grid.index(kDataAxes)) * micro * classes, micro * classes);
     copy(outputs[0][0], Tensor::wrap(mine).reshape(outputs[0][0].shape()), ctx_.stream);
