@@ -141,7 +141,7 @@ Json by_use(const std::array<std::size_t, kMemoryUses>& bytes) {
 Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
   Json traffic = Json::array();
   for (const DryTraffic& one : result.traffic) {
-    traffic.push_back(Json::object({{"communicator", one.communicator},
+    traffic.push_back(Json::object({{"communicator", one.group.name},
                                     {"operation", one.operation},
                                     {"ranks", static_cast<int>(one.ranks.size())},
                                     {"first_rank", one.ranks.front()},

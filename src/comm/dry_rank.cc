@@ -57,17 +57,16 @@ class DryRank::Impl {
         fmt::format("rank {} of {}, {} a node", given.rank, given.size, given.ranks_of_node));
   }
 
-  void record(int lane, const std::string& communicator, std::string_view operation,
-              std::size_t bytes, const std::vector<int>& ranks, bool to_peer = false) {
+  void record(int lane, const GroupLabel& group, std::string_view operation, std::size_t bytes,
+              const std::vector<int>& ranks, bool to_peer = false) {
     const int peer = to_peer ? ranks.front() : -1;
     recorder.end(recorder.begin(lane, peer, operation == "send", operation, bytes));
-    DryTraffic& sum = traffic[{lane, std::string(operation), peer}];
-    if (sum.calls++ == 0) {
-      sum.communicator = communicator;
-      sum.operation = operation;
-      sum.ranks = ranks;
-    }
-    sum.bytes += bytes;
+    const auto sum = traffic
+                         .try_emplace({lane, std::string(operation), peer},
+                                      DryTraffic{group, std::string(operation), ranks})
+                         .first;
+    ++sum->second.calls;
+    sum->second.bytes += bytes;
   }
 
   const DryRankOptions options;
@@ -82,11 +81,11 @@ namespace {
 
 class DryCommunicator final : public GroupCommunicator {
  public:
-  DryCommunicator(DryRank::Impl& impl, const std::string& name, const std::vector<int>& members,
+  DryCommunicator(DryRank::Impl& impl, const GroupLabel& label, const std::vector<int>& members,
                   int lane)
-      : GroupCommunicator(name, members, index_of(impl.options.rank, name, members), lane),
+      : GroupCommunicator(label, members, index_of(impl.options.rank, label.name, members), lane),
         impl_(impl) {
-    impl.recorder.impl().add_lane(lane, {name, members});
+    impl.recorder.impl().add_lane(lane, {label, members});
   }
 
   bool fixes_order_of_sums(DeviceKind device) const override {
@@ -140,7 +139,7 @@ class DryCommunicator final : public GroupCommunicator {
         std::memset(transfer.tensor.raw(), 0, transfer.tensor.bytes());
       }
       if (size() == 1) continue;
-      impl_.record(lane_id(), name(), sends ? "send" : "receive", transfer.tensor.bytes(),
+      impl_.record(lane_id(), label(), sends ? "send" : "receive", transfer.tensor.bytes(),
                    {world_rank(transfer.peer)}, /*to_peer=*/true);
     }
     return Work(std::make_shared<DryExchange>(std::move(transfers)));
@@ -158,7 +157,7 @@ class DryCommunicator final : public GroupCommunicator {
     return static_cast<int>(own - members.begin());
   }
   Work record(std::string_view operation, std::size_t bytes) {
-    if (size() > 1) impl_.record(lane_id(), name(), operation, bytes, members());
+    if (size() > 1) impl_.record(lane_id(), label(), operation, bytes, members());
     return {};
   }
   std::size_t own_offset(const Tensor& part) const {
@@ -218,14 +217,14 @@ FlightRecorder& DryRank::recorder() {
   return impl_->recorder;
 }
 
-std::unique_ptr<Communicator> DryRank::group(const std::string& name,
+std::unique_ptr<Communicator> DryRank::group(const GroupLabel& label,
                                              const std::vector<int>& ranks) {
-  return std::make_unique<DryCommunicator>(*impl_, name, ranks, impl_->lanes++);
+  return std::make_unique<DryCommunicator>(*impl_, label, ranks, impl_->lanes++);
 }
 
-std::unique_ptr<Communicator> DryRank::host_group(const std::string& name,
+std::unique_ptr<Communicator> DryRank::host_group(const GroupLabel& label,
                                                   const std::vector<int>& ranks) {
-  return group(name, ranks);
+  return group(label, ranks);
 }
 
 std::string DryRank::why_no_capture() const {

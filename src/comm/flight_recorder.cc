@@ -76,7 +76,7 @@ void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::i
   const std::lock_guard lock(mutex_);
   if (!tracing || stream_trace_) return;  // a waiting host does not hold up a GPU
   const auto info = lanes_.find(lane);
-  const std::string of = info == lanes_.end() ? "" : " of " + info->second.name;
+  const std::string of = info == lanes_.end() ? "" : " of " + info->second.label.name;
   trace_.activities.push_back({.kind = Activity::Kind::kWait,
                                .name = std::string(operation) + of,
                                .begin_ns = begin_ns,
@@ -101,7 +101,7 @@ Trace FlightRecorder::Impl::take_trace() {
   const std::lock_guard lock(mutex_);
   if (stream_trace_) trace_.activities = std::move(of_stream);
   stream_trace_.reset();
-  for (const auto& [lane, info] : lanes_) trace_.lanes.emplace(lane, info.name);
+  for (const auto& [lane, info] : lanes_) trace_.lanes.emplace(lane, info.label);
   return std::exchange(trace_, {});
 }
 
@@ -196,7 +196,7 @@ FlightRecorder::Scope::Scope(FlightRecorder& recorder, const Communicator& comm,
                              std::string_view name)
     : recorder_(recorder) {
   const int lane = comm.lane_id() | kLibraryLaneBit;
-  LaneInfo info{.name = comm.name(), .members = {}};
+  LaneInfo info{.label = comm.label(), .members = {}};
   for (int member = 0; member < comm.size(); ++member) {
     info.members.push_back(comm.world_rank(member));
   }

@@ -87,6 +87,37 @@ std::vector<int> GridShape::group(int place, Axes axes) const {
   return places;
 }
 
+int GridShape::extent(const Span& span) const {
+  if (!span.only.empty()) return static_cast<int>(span.only.size());
+  return span.block > 0 ? span.block : extent(span.axes);
+}
+
+int GridShape::index(int place, const Span& span) const {
+  const int index = this->index(place, span.axes);
+  if (span.block > 0) return index % span.block;
+  if (span.only.empty()) return index;
+  const auto found = std::ranges::find(span.only, index);
+  return found == span.only.end() ? -1 : static_cast<int>(found - span.only.begin());
+}
+
+std::vector<int> GridShape::group(int place, const Span& span) const {
+  const int here = index(place, span);
+  TRIREME_CHECK(here >= 0 && (span.block == 0 || extent(span.axes) % span.block == 0) &&
+                    (span.block == 0 || span.only.empty()),
+                fmt::format("place {} of grid {} is in no such group along {}", place, to_string(),
+                            span.axes.to_string()));
+  const std::vector<int> all = group(place, span.axes);
+  const auto number = [&](int i) {
+    if (!span.only.empty()) return span.only[static_cast<std::size_t>(i)];
+    return span.block > 0 ? index(place, span.axes) - here + i : i;
+  };
+  std::vector<int> places;
+  for (int i = 0; i < extent(span); ++i) {
+    places.push_back(all.at(static_cast<std::size_t>(number(i))));
+  }
+  return places;
+}
+
 std::vector<std::vector<int>> GridShape::groups(Axes axes) const {
   std::vector<std::vector<int>> groups;
   for (int place = 0; place < ranks(); ++place) {

@@ -79,10 +79,10 @@ class MpiCommunicator final : public GroupCommunicator {
   using Use = Part::Use;
 
  public:
-  MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
+  MpiCommunicator(const CommServices& services, GroupLabel label, std::vector<int> members,
                   int rank, int lane, OwnedComm traffic,
                   std::shared_ptr<const CommunicatorPlan> plan)
-      : GroupCommunicator(std::move(name), std::move(members), rank, lane),
+      : GroupCommunicator(std::move(label), std::move(members), rank, lane),
         services_(services),
         traffic_(std::move(traffic)),
         plan_(std::move(plan)) {}
@@ -354,11 +354,11 @@ class MpiCommunicator final : public GroupCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
+std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, GroupLabel label,
                                                     std::vector<int> members, int rank, int lane,
                                                     OwnedComm traffic,
                                                     std::shared_ptr<const CommunicatorPlan> plan) {
-  return std::make_unique<MpiCommunicator>(services, std::move(name), std::move(members), rank,
+  return std::make_unique<MpiCommunicator>(services, std::move(label), std::move(members), rank,
                                            lane, std::move(traffic), std::move(plan));
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -27,7 +26,7 @@ struct CommServices {
 // `traffic` is the MPI communicator of the group. `members` lists the group's world ranks in order;
 // this rank is number `rank` in it. The plan may change until it is used: what begins later follows
 // it. It must be the same on all ranks whenever they begin an operation.
-std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
+std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, GroupLabel label,
                                                     std::vector<int> members, int rank, int lane,
                                                     OwnedComm traffic,
                                                     std::shared_ptr<const CommunicatorPlan> plan);

@@ -17,10 +17,14 @@ namespace {
 struct NamedGroup {
   const char* name;
   Axes axes;
+  Purpose purpose;
 };
-constexpr NamedGroup kGroups[] = {
-    {"data", kDataAxes},   {"pipeline", Axis::kPipeline},   {"tensor", Axis::kTensor},
-    {"model", kModelAxes}, {"replicate", Axis::kReplicate}, {"shard", Axis::kShard}};
+constexpr NamedGroup kGroups[] = {{"data", kDataAxes, Purpose::kGradients},
+                                  {"pipeline", Axis::kPipeline, Purpose::kActivations},
+                                  {"tensor", Axis::kTensor, Purpose::kActivations},
+                                  {"model", kModelAxes, Purpose::kState},
+                                  {"replicate", Axis::kReplicate, Purpose::kGradients},
+                                  {"shard", Axis::kShard, Purpose::kWeights}};
 
 }  // namespace
 
@@ -36,17 +40,16 @@ ProcessGrid::ProcessGrid(RankRuntime& runtime, const GridShape& shape, std::vect
   TRIREME_CHECK(here != order_.end(), fmt::format("rank {} is not in the grid", runtime.rank()));
   place_ = static_cast<int>(here - order_.begin());
   world_ = runtime.host_group("grid", order_);
-  for (const auto& [name, axes] : kGroups) {
+  for (const auto& [name, axes, purpose] : kGroups) {
     const auto same = std::ranges::find_if(groups_, [&, wanted = axes](const Group& made) {
       return made.axes.contains(wanted) && shape.extent(made.axes) == shape.extent(wanted);
     });
-    groups_.push_back(
-        {axes, same != groups_.end() ? same->comm : runtime.group(name, ranks(axes))});
+    groups_.push_back({axes, same != groups_.end() ? same->comm : make({name, axes, purpose})});
   }
 }
 
-std::vector<int> ProcessGrid::ranks(Axes axes) const {
-  std::vector<int> ranks = shape_.group(place_, axes);
+std::vector<int> ProcessGrid::ranks(const Span& span) const {
+  std::vector<int> ranks = shape_.group(place_, span);
   for (int& rank : ranks) rank = order_[static_cast<std::size_t>(rank)];
   return ranks;
 }
@@ -57,6 +60,10 @@ Communicator& ProcessGrid::comm(Axes axes) const {
     throw InternalError("the grid has no communicator of the axes " + axes.to_string());
   }
   return *made->comm;
+}
+
+std::shared_ptr<Communicator> ProcessGrid::make(const GroupLabel& label) const {
+  return runtime_.group(label, ranks(label.span));
 }
 
 std::vector<Communicator*> ProcessGrid::communicators() const {

@@ -108,7 +108,7 @@ RankReport make_report(const FlightRecorder::Impl::Snapshot& snapshot, bool main
     waiting.sequence = operation.sequence;
     waiting.age_s = static_cast<double>(now - operation.begin_ns) * 1e-9;
     if (const auto lane = snapshot.lanes.find(operation.lane); lane != snapshot.lanes.end()) {
-      waiting.communicator = lane->second.name;
+      waiting.communicator = lane->second.label.name;
       waiting.members = lane->second.members;
     }
     report.waiting.push_back(std::move(waiting));

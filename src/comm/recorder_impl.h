@@ -25,7 +25,7 @@ inline constexpr int kLibraryLaneBit = 1 << 30;
 
 // A communicator, for use in messages.
 struct LaneInfo {
-  std::string name;
+  GroupLabel label;
   std::vector<int> members;  // world ranks, in the communicator's order
 };
 

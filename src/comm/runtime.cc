@@ -101,7 +101,7 @@ class Runtime::Impl {
     if (carrier) carrier->abort();  // with no other rank
   }
 
-  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks,
+  std::unique_ptr<Communicator> group(const GroupLabel& label, const std::vector<int>& ranks,
                                       bool host_only);
   std::unique_ptr<Communicator> make_world();
   // The plan of a new communicator where no planner decides.
@@ -273,21 +273,23 @@ std::unique_ptr<Communicator> Runtime::Impl::with_device(std::unique_ptr<Communi
   for (int member = 0; member < host->size(); ++member) {
     members.push_back(host->world_rank(member));
   }
-  const std::string name = host->name() + " on GPUs";
-  const int lane = lane_of(name, members, earlier);
-  recorder.impl().add_lane(lane, {name, members});
+  GroupLabel label = host->label();
+  label.name += " on GPUs";
+  const int lane = lane_of(label.name, members, earlier);
+  recorder.impl().add_lane(lane, {std::move(label), members});
   return carrier->extend(std::move(host), lane);
 }
 
-std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
+std::unique_ptr<Communicator> Runtime::Impl::group(const GroupLabel& label,
                                                    const std::vector<int>& ranks, bool host_only) {
+  const std::string& name = label.name;
   const auto own = std::ranges::find(ranks, mpi.rank);
   TRIREME_CHECK(own != ranks.end(), fmt::format("rank {} is not in the group {}", mpi.rank, name));
   const int earlier = groups_made[{name, ranks}]++;
   const int lane = lane_of(name, ranks, earlier);
-  recorder.impl().add_lane(lane, {name, ranks});
-  if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane, host_only);
-  recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
+  recorder.impl().add_lane(lane, {label, ranks});
+  if (ranks.size() == 1) return make_self_communicator(label, mpi.rank, lane, host_only);
+  recorder.impl().add_lane(lane | kLibraryLaneBit, {label, ranks});
   const std::uint64_t id = recorder.begin(lane | kLibraryLaneBit, -1, false, "MPI_Comm_create", 0);
   // For all ranks in order, duplicates the world, because one can wait for that without spinning.
   const bool all = static_cast<int>(ranks.size()) == mpi.size && std::ranges::is_sorted(ranks);
@@ -298,8 +300,8 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
   recorder.end(id);
   const auto plan = add_plan(name, ranks);
   auto made =
-      make_mpi_communicator(services(host_only), name, ranks, static_cast<int>(own - ranks.begin()),
-                            lane, std::move(traffic), plan);
+      make_mpi_communicator(services(host_only), label, ranks,
+                            static_cast<int>(own - ranks.begin()), lane, std::move(traffic), plan);
   if (planner) {
     // The plan travels by the default plan, before anyone else uses the communicator.
     *plan = plan_from_text(made->read_once([&] { return plan_to_text(planner(name, ranks)); }));
@@ -495,14 +497,14 @@ Runtime::DeviceUse::~DeviceUse() {
   });
 }
 
-std::unique_ptr<Communicator> Runtime::group(const std::string& name,
+std::unique_ptr<Communicator> Runtime::group(const GroupLabel& label,
                                              const std::vector<int>& ranks) {
-  return impl_->group(name, ranks, /*host_only=*/false);
+  return impl_->group(label, ranks, /*host_only=*/false);
 }
 
-std::unique_ptr<Communicator> Runtime::host_group(const std::string& name,
+std::unique_ptr<Communicator> Runtime::host_group(const GroupLabel& label,
                                                   const std::vector<int>& ranks) {
-  return impl_->group(name, ranks, /*host_only=*/true);
+  return impl_->group(label, ranks, /*host_only=*/true);
 }
 
 void Runtime::run(const std::function<ExitStatus()>& body) {

@@ -26,12 +26,12 @@ void copy_message(const Tensor& from, const Tensor& to, const Stream& stream) {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(std::string name, int world_rank, int lane, bool host_only)
-      : name_(std::move(name)), world_rank_(world_rank), lane_(lane), host_only_(host_only) {}
+  SelfCommunicator(GroupLabel label, int world_rank, int lane, bool host_only)
+      : label_(std::move(label)), world_rank_(world_rank), lane_(lane), host_only_(host_only) {}
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  const std::string& name() const override { return name_; }
+  const GroupLabel& label() const override { return label_; }
   int world_rank(int /*member*/) const override { return world_rank_; }
   int lane_id() const override { return lane_; }
   bool fixes_order_of_sums(DeviceKind /*device*/) const override { return true; }
@@ -69,7 +69,7 @@ class SelfCommunicator final : public Communicator {
  private:
   bool on_device(const Stream& ready, const std::vector<Part>& parts) const {
     if (!on_one_device(ready, parts)) return false;
-    check_may_carry_devices(!host_only_, name_);
+    check_may_carry_devices(!host_only_, label_.name);
     return true;
   }
   Work stay(const Stream& ready, Tensor data) const {
@@ -87,7 +87,7 @@ class SelfCommunicator final : public Communicator {
     return queued ? mark_device_work(ready) : Work();
   }
 
-  std::string name_;
+  GroupLabel label_;
   int world_rank_;
   int lane_;
   bool host_only_;
@@ -96,9 +96,9 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane,
+std::unique_ptr<Communicator> make_self_communicator(GroupLabel label, int world_rank, int lane,
                                                      bool host_only) {
-  return std::make_unique<SelfCommunicator>(std::move(name), world_rank, lane, host_only);
+  return std::make_unique<SelfCommunicator>(std::move(label), world_rank, lane, host_only);
 }
 
 }  // namespace trireme

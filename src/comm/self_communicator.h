@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "trireme/comm/communicator.h"
 
@@ -11,7 +10,7 @@ namespace trireme {
 
 // `lane` as in Communicator::lane_id. With `host_only` a tensor of a device is an InternalError, as
 // it is where there are several ranks.
-std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane,
+std::unique_ptr<Communicator> make_self_communicator(GroupLabel label, int world_rank, int lane,
                                                      bool host_only = false);
 
 }  // namespace trireme

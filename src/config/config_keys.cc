@@ -229,8 +229,9 @@ void add_loop_keys(Options& options, Config& config) {
               "how much an evaluation reads: samples from everywhere in the held-out data, the "
               "same in each; auto: all of them",
               between(1, limits::kCount), OnChange::kResults);
-  options.add("log.every", config.log.every, "steps", "a line this often, and once a minute, off a terminal",
-              between(1, limits::kSteps), OnChange::kNothing);
+  options.add("log.every", config.log.every, "steps",
+              "a line this often, and once a minute, off a terminal", between(1, limits::kSteps),
+              OnChange::kNothing);
   options.add("log.trace", config.log.trace, "",
               "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
               "trace.json in the run folder; auto: none",

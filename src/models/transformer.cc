@@ -19,20 +19,10 @@ nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
 
 nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
                                 const VocabularyTable& table, const char* name) {
-  const bool shares = table.tied && build.tied_parameter != nullptr;
-  if (shares && !build.separates_uses) {
-    build.tied_parameter->add_use();
-    return *build.tied_parameter;
-  }
   nn::ParameterSpec spec =
       nn::vocabulary_parameter(table.tied ? kEmbeddingName : name, tensor_parallel(build),
                                table.vocabulary, table.width, table.deviation);
-  spec.tied = table.tied;
-  if (shares) spec.use_of = build.tied_parameter;
-  if (table.tied && !shares) spec.copies = build.tied;
-  nn::Parameter& made = parameters.add(std::move(spec));
-  if (table.tied && !shares) build.tied_parameter = &made;
-  return made;
+  return table.tied ? build.share(parameters, std::move(spec)) : parameters.add(std::move(spec));
 }
 
 nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length) {

@@ -69,8 +69,8 @@ struct VocabularyTable {
   float deviation = 0.02f;  // of initial values
 };
 inline constexpr const char* kEmbeddingName = "embedding.weight";
-// Returns the matrix of the embedding (kEmbeddingName) or of the head. If they are tied and this
-// stage has already made the matrix for the other, returns that one.
+// Returns the matrix of the embedding (kEmbeddingName) or of the head. If they are tied they share
+// it (BuildContext::share).
 nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
                                 const VocabularyTable& table, const char* name);
 

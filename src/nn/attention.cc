@@ -30,13 +30,14 @@ Attention::Attention(const LayerContext& context, BuildContext& build, const Opt
   const int copies = static_cast<int>(ranks / std::min<std::int64_t>(options.kv_heads, ranks));
   const int parts = ranks / copies;
   const int index = parallel_.rank() / copies;
-  if (copies > 1) copies_ = build.tensor_neighbours(copies);
+  const Span same_heads = {Axis::kTensor, copies};
+  if (copies > 1) build.comm({"kv_copies", same_heads, Purpose::kGradients});
   const auto kv_part = [&](const char* name) {
     return ColumnParallelLinear::Part{name,
                                       options.kv_heads * head_size,
                                       parts,
                                       index,
-                                      {.holders = copies_.get(), .partial = copies_ != nullptr}};
+                                      {.ranks = same_heads, .partial = copies > 1}};
   };
   qkv_ = std::make_unique<ColumnParallelLinear>(
       context,

@@ -1,23 +1,29 @@
 #include "trireme/nn/block.h"
 
+#include <algorithm>
+
 namespace trireme::nn {
 
-std::shared_ptr<Communicator> BuildContext::tensor_neighbours(int count) {
-  std::shared_ptr<Communicator>& made = made_neighbours[count];
-  if (made) return made;
-  const Communicator& tensor = grid.comm(Axis::kTensor);
-  const int first = tensor.rank() / count * count;
-  std::vector<int> members;
-  for (int i = 0; i < count; ++i) members.push_back(tensor.world_rank(first + i));
-  made = grid.runtime().group("kv_copies", members);
-  return made;
+std::shared_ptr<Communicator> BuildContext::comm(const GroupLabel& label) {
+  const auto found = std::ranges::find(made, label, [](const auto& one) { return one->label(); });
+  return found != made.end() ? *found : made.emplace_back(grid.make(label));
 }
 
 std::shared_ptr<Communicator> BuildContext::replicas() {
-  if (!made_replicas) {
-    made_replicas = grid.runtime().group("data_blocks", grid.ranks(kDataAxes));
+  return comm({"data_blocks", kDataAxes, Purpose::kBlocks});
+}
+
+Parameter& BuildContext::share(ParameterSet& parameters, ParameterSpec spec) {
+  Shared& known = shared[spec.name];
+  if (known.first == nullptr) {
+    spec.shared = true;
+    spec.holders = known.holders;
+    known.first = &parameters.add(std::move(spec));
+    return *known.first;
   }
-  return made_replicas;
+  if (separates_uses) return parameters.add_use(std::move(spec), *known.first);
+  known.first->add_use();
+  return *known.first;
 }
 
 }  // namespace trireme::nn

@@ -14,17 +14,23 @@
 namespace trireme::nn {
 namespace {
 
-int size_of_group(const Communicator* comm) {
-  return comm == nullptr ? 1 : comm->size();
-}
-int rank_in_group(const Communicator* comm) {
-  return comm == nullptr ? 0 : comm->rank();
-}
-
 std::vector<std::int64_t> sizes_of(const std::vector<Parameter*>& parameters) {
   std::vector<std::int64_t> sizes;
   for (const Parameter* one : parameters) sizes.push_back(one->placement().local.elements());
   return sizes;
+}
+
+Residence residence_of(const Parameter& parameter, const StateLayout& layout) {
+  const ParameterSpec& spec = parameter.spec();
+  Residence made{.name = spec.name,
+                 .slice = spec.placement,
+                 .copied = {layout.copied, spec.holders.ranks},
+                 .divided = layout.divided,
+                 .summed = {layout.summed},
+                 .storage = {}};
+  if (spec.holders.partial) made.summed.push_back(spec.holders.ranks);
+  if (parameter.first_use() != nullptr) made.storage = {.weights = std::nullopt, .master = false};
+  return made;
 }
 
 std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
@@ -33,20 +39,20 @@ std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
 
 }  // namespace
 
-GroupRanks GroupRanks::along(const ProcessGrid& grid, Axes copied, Axes sharded) {
-  return {&grid.comm(copied | sharded), &grid.comm(sharded), &grid.comm(copied)};
+StateLayout StateLayout::along(const ProcessGrid& grid, Axes copied, Axes divided) {
+  return {copied | divided, divided, copied, grid.extent(divided), grid.index(divided)};
 }
 
-FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters, const GroupRanks& ranks)
+FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters,
+                     const StateLayout& layout)
     : name_(std::move(name)),
       parameters_(std::move(parameters)),
-      ranks_(ranks),
-      sharding_(sum_of(sizes_of(parameters_)), size_of_group(ranks.sharded),
-                rank_in_group(ranks.sharded)) {
+      sharding_(sum_of(sizes_of(parameters_)), layout.shards, layout.shard) {
   std::int64_t offset = 0;
   for (Parameter* parameter : parameters_) {
     parameter->group_ = this;
     parameter->offset_ = offset;
+    parameter->residence_ = residence_of(*parameter, layout);
     offset += parameter->placement().local.elements();
   }
   for (const PartOfParameter& part : parts_in(sharding_.range(), sizes_of(parameters_))) {
@@ -60,15 +66,8 @@ FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters, const
 bool FlatGroup::decay() const {
   return parameters_.front()->spec().decay;
 }
-bool FlatGroup::tied() const {
-  return parameters_.front()->spec().tied;
-}
-
-std::vector<Communicator*> FlatGroup::holders(const Parameter& parameter) const {
-  std::vector<Communicator*> found;
-  if (ranks_.copied != nullptr) found.push_back(ranks_.copied);
-  if (Communicator* within = parameter.spec().copies.holders) found.push_back(within);
-  return found;
+bool FlatGroup::shared() const {
+  return parameters_.front()->spec().shared;
 }
 
 int FlatGroup::uses() const {
@@ -79,6 +78,10 @@ int FlatGroup::uses() const {
 
 void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
   use_ = use;
+  for (Parameter* parameter : parameters_) {
+    parameter->residence_.storage = {
+        .weights = use.compute, .master = use.trains, .gradient = use.trains};
+  }
   const auto zeros = [&](std::int64_t elements, DType dtype) {
     const Tensor made = ctx.allocate({elements}, dtype, MemoryUse::kParameters);
     ops::fill(ctx, made, 0.0f);
@@ -188,94 +191,45 @@ Gather FlatGroup::begin_gather(const Tensor& whole) {
   return {weight_shard_, weights_};
 }
 
-Work FlatGroup::gather(ops::Context& ctx, const Tensor& whole) {
-  FlatGroup* const self = this;
-  return gather(ctx, {&self, 1}, {&whole, 1});
-}
-
-Work FlatGroup::gather(ops::Context& ctx, std::span<FlatGroup* const> groups,
+Work FlatGroup::gather(ops::Context& ctx, Communicator& shards, std::span<FlatGroup* const> groups,
                        std::span<const Tensor> whole) {
   std::vector<Gather> gathers;
-  Communicator* ranks = nullptr;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     FlatGroup& group = *groups[i];
     Gather one = group.begin_gather(whole[i]);
-    if (group.sharding_.count() == 1) continue;
-    TRIREME_CHECK(ranks == nullptr || ranks == group.ranks_.sharded,
-                  "groups that are gathered together have the same ranks");
-    ranks = group.ranks_.sharded;
-    gathers.push_back(std::move(one));
+    if (group.sharding_.count() > 1) gathers.push_back(std::move(one));
   }
   if (gathers.empty()) return {};
-  return ranks->all_gather_together(ctx.stream, std::move(gathers));
+  return shards.all_gather_together(ctx.stream, std::move(gathers));
 }
 
 void FlatGroup::release() {
   if (!keeps_whole_weights()) set_weights({});
 }
 
-void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& options) {
+void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& options,
+                               const std::vector<Communicator*>& carriers) {
   to_shard_ = options.to_shard && sharding_.count() > 1;
-  last_phase_ = to_shard_ && size_of_group(ranks_.copied) > 1 ? Phase::kCopies : Phase::kSum;
-  const FlatRange within = to_shard_ ? sharding_.range() : FlatRange{0, elements()};
-  copied_ = copied(within, Which::kAll);
-  partial_ = copied(within, Which::kPartial);
-  travel_ = size_of_group(ranks_.reduced) == 1 ? DType::kF32 : options.travel;
+  travel_ = options.travel;
+  carriers_ = carriers;
   gradients_.rounded = {};
   if (rounds() && keeps_whole_gradients()) {
     gradients_.rounded = allocate_carried_by_reducers(ctx, travel_);
   }
 }
 
-// To a shard, one communicator adds up after the other.
 Tensor FlatGroup::allocate_carried_by_reducers(ops::Context& ctx, DType dtype) const {
-  std::vector<Communicator*> carriers{ranks_.reduced};
-  if (to_shard_) carriers = {ranks_.sharded, ranks_.copied};
-  std::erase(carriers, nullptr);
-  return allocate_carried(carriers, *ctx.allocator, ctx.stream, {extent()}, dtype,
+  return allocate_carried(carriers_, *ctx.allocator, ctx.stream, {extent()}, dtype,
                           MemoryUse::kGradients);
 }
 
-// Neighbouring parameters that the same ranks hold become one range.
-std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within, Which which) const {
-  std::vector<Copied> found;
-  for (const Parameter* parameter : parameters_) {
-    const Copies& copies = parameter->spec().copies;
-    Communicator* holders = which == Which::kAll || copies.partial ? copies.holders : nullptr;
-    const std::int64_t begin = parameter->offset_in_group();
-    const FlatRange here =
-        intersection(within, {begin, begin + parameter->placement().local.elements()});
-    if (holders == nullptr || here.empty()) continue;
-    if (!found.empty() && found.back().holders == holders &&
-        found.back().elements.end == here.begin) {
-      found.back().elements.end = here.end;
-    } else {
-      found.push_back({holders, here});
-    }
-  }
-  return found;
-}
-
-std::vector<Work> FlatGroup::start_partial(ops::Context& ctx) const {
-  std::vector<Work> works;
-  for (const Copied& one : partial_) {
-    works.push_back(one.holders->all_reduce(ctx.stream, reduced(one.elements), ReduceOp::kSum));
-  }
-  return works;
-}
-
-std::vector<Work> FlatGroup::start_reduction(ops::Context& ctx, Phase phase) const {
-  const ReduceOp op = rounds() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
-  const FlatRange memory = sharding_.memory();
-  const Tensor shard = travelling().flat_range(memory.begin, memory.end);
-  if (phase == Phase::kCopies) {
-    if (last_phase_ != Phase::kCopies) return {};
-    return {ranks_.copied->all_reduce(ctx.stream, shard, op)};
-  }
+void FlatGroup::begin_reduction(ops::Context& ctx) const {
   if (rounds()) ops::cast(ctx, gradients_.sums, gradients_.rounded);
-  if (to_shard_) return {ranks_.sharded->reduce_scatter(ctx.stream, travelling(), shard, op)};
-  if (ranks_.reduced == nullptr) return {};
-  return {ranks_.reduced->all_reduce(ctx.stream, travelling(), op)};
+}
+
+Tensor FlatGroup::travelling(const FlatRange& elements) const {
+  const Tensor& all = rounds() ? gradients_.rounded : gradients_.sums;
+  return all.flat_range(elements.begin, elements.end);
 }
 
 void FlatGroup::finish_reduction(ops::Context& ctx) const {
@@ -284,22 +238,8 @@ void FlatGroup::finish_reduction(ops::Context& ctx) const {
   ops::cast(ctx, gradients_.rounded.flat_range(sums.begin, sums.end), sums_of_run());
 }
 
-bool FlatGroup::keeps_copies_equal(const ops::Context& ctx) const {
-  const auto fixed = [&](const Communicator* comm) {
-    return comm == nullptr || comm->fixes_order_of_sums(ctx.device.kind);
-  };
-  return !rounds() && fixed(ranks_.reduced) && fixed(ranks_.sharded) && fixed(ranks_.copied);
-}
-
-std::vector<Work> FlatGroup::hand_on_gradients(ops::Context& ctx) const {
-  std::vector<Work> works;
-  for (const Copied& one : copied_) {
-    works.push_back(one.holders->broadcast(ctx.stream, reduced(one.elements), 0));
-  }
-  return works;
-}
-
-void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const {
+void FlatGroup::add_sum_of_squares(ops::Context& ctx, const GridShape& grid, int place, Axes among,
+                                   const Tensor& limbs) const {
   static_assert(Sharding::kUnit % ops::kSquaresUnit == 0, "no unit lies in two shards");
   const Tensor shard = gradient_shard();
   FlatRange counted;  // of the shard: neighbouring parts that this rank counts
@@ -309,7 +249,7 @@ void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const
                             sharding_.memory().begin + counted.begin, limbs);
   };
   for (const Part& part : parts_) {
-    if (!part.parameter->spec().copies.counted()) continue;
+    if (part.parameter->residence().copy(grid, place, among) != 0) continue;
     if (part.at != counted.end) {
       add();
       counted.begin = part.at;
@@ -319,7 +259,8 @@ void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const
   add();
 }
 
-std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups) {
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups,
+                                                        const GridShape& grid, int place) {
   struct Candidate {
     std::size_t group;
     FlatGroup::Part part;
@@ -333,9 +274,9 @@ std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* con
   };
   for (std::size_t i = 0; i < groups.size(); ++i) {
     for (const FlatGroup::Part& part : groups[i]->parts()) {
-      const Communicator* holders = part.parameter->spec().copies.holders;
-      const FlatRange mine = even_share(part.elements.size(), size_of_group(holders),
-                                        rank_in_group(holders), kWriteUnit);
+      const Residence& one = part.parameter->residence();
+      const FlatRange mine = even_share(part.elements.size(), one.copies(grid, kModelAxes),
+                                        one.copy(grid, place, kModelAxes), kWriteUnit);
       if (mine.empty()) continue;
       candidates.push_back({i, cut(part, mine)});
       sizes.push_back(mine.size());
@@ -343,9 +284,9 @@ std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* con
   }
   std::vector<std::vector<FlatGroup::Part>> written(groups.size());
   if (groups.empty()) return written;
-  const Communicator* copied = groups.front()->ranks().copied;
-  const FlatRange mine =
-      even_share(sum_of(sizes), size_of_group(copied), rank_in_group(copied), kWriteUnit);
+  const Residence& any = groups.front()->parameters().front()->residence();
+  const FlatRange mine = even_share(sum_of(sizes), any.copies(grid, kDataAxes),
+                                    any.copy(grid, place, kDataAxes), kWriteUnit);
   for (const PartOfParameter& found : parts_in(mine, sizes)) {
     const Candidate& from = candidates[found.parameter];
     written[from.group].push_back(cut(from.part, found.elements));

@@ -12,7 +12,7 @@ Parameter& add_outside_vector(const LayerContext& context, const std::string& na
   return context.parameters.add({.name = context.child(name).name,
                                  .placement = Placement::whole({extent}),
                                  .initial = Initializer::constant(value),
-                                 .copies = outside_copies(context.parallel),
+                                 .holders = outside_holders(context.parallel),
                                  .decay = false});
 }
 
@@ -190,7 +190,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
         {.name = context.child(part.name).name + ".weight",
          .placement = Placement::split({part.rows, in}, 0, part.parts, part.index),
          .initial = initial.weight,
-         .copies = part.copies}));
+         .holders = part.holders}));
   }
   if (!bias) return;
   for (const Part& part : parts) {
@@ -198,7 +198,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
         {.name = context.child(part.name).name + ".bias",
          .placement = Placement::split({part.rows}, 0, part.parts, part.index),
          .initial = initial.bias,
-         .copies = part.copies,
+         .holders = part.holders,
          .decay = false}));
   }
 }
@@ -265,7 +265,7 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
           {.name = context.child("weight").name,
            .placement = Placement::split({out, in}, 1, parallel_.size(), parallel_.rank()),
            .initial = Initializer::normal(deviation),
-           .copies = {}})) {
+           .holders = {}})) {
   if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
 }
 

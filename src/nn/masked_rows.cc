@@ -35,7 +35,7 @@ SegmentEmbedding::SegmentEmbedding(const LayerContext& context, std::int64_t seg
     : table_(&context.parameters.add({.name = context.child("weight").name,
                                       .placement = Placement::whole({segments, width}),
                                       .initial = Initializer::normal(deviation),
-                                      .copies = outside_copies(context.parallel)})) {}
+                                      .holders = outside_holders(context.parallel)})) {}
 
 Value SegmentEmbedding::forward(Tape& tape, const Value& x) const {
   const std::int64_t width = x.shape()[1];

@@ -29,30 +29,34 @@ Parameter& ParameterSet::add(ParameterSpec spec) {
   return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec)));
 }
 
-void ParameterSet::form_groups(const std::string& block, const GroupRanks& ranks) {
+Parameter& ParameterSet::add_use(ParameterSpec spec, const Parameter& first) {
+  return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec), &first));
+}
+
+void ParameterSet::form_groups(const std::string& block, const StateLayout& layout) {
   // The properties that all members of a group share.
   struct Key {
     bool decay;
-    bool tied;
+    bool shared;
     bool operator==(const Key&) const = default;
   };
   std::vector<std::pair<Key, std::vector<Parameter*>>> members;
   for (const auto& parameter : parameters_) {
-    if (parameter->spec().use_of != nullptr) {
+    if (parameter->first_use() != nullptr) {
       uses_apart_.push_back(std::make_unique<FlatGroup>(
-          fmt::format("{}.tied", block), std::vector<Parameter*>{parameter.get()}, ranks));
+          fmt::format("{}.tied", block), std::vector<Parameter*>{parameter.get()}, layout));
       continue;
     }
-    const Key key{parameter->spec().decay, parameter->spec().tied};
+    const Key key{parameter->spec().decay, parameter->spec().shared};
     auto found = std::find_if(members.begin(), members.end(),
                               [&](const auto& entry) { return entry.first == key; });
     if (found == members.end()) found = members.insert(members.end(), {key, {}});
     found->second.push_back(parameter.get());
   }
   for (auto& [key, parameters] : members) {
-    const char* kind = key.tied ? "tied" : key.decay ? "matrices" : "vectors";
+    const char* kind = key.shared ? "tied" : key.decay ? "matrices" : "vectors";
     groups_.push_back(
-        std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters, ranks));
+        std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters, layout));
   }
 }
 

@@ -17,7 +17,7 @@ PatchEmbedding::PatchEmbedding(const LayerContext& context, const Options& optio
       class_token_(&context.parameters.add({.name = context.child("class_token").name,
                                             .placement = Placement::whole({options.width}),
                                             .initial = Initializer::normal(options.deviation),
-                                            .copies = outside_copies(parallel_),
+                                            .holders = outside_holders(parallel_),
                                             .decay = false})) {}
 
 Tensor PatchEmbedding::all_rows(ops::Context& ctx, const Tensor& dy, std::int64_t rows) const {

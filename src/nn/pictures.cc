@@ -19,7 +19,7 @@ Parameter& add_channels(const LayerContext& context, const std::string& name, st
   return context.parameters.add({.name = context.child(name).name,
                                  .placement = Placement::whole({channels}),
                                  .initial = Initializer::constant(value),
-                                 .copies = outside_copies(context.parallel),
+                                 .holders = outside_holders(context.parallel),
                                  .decay = false});
 }
 
@@ -37,7 +37,7 @@ Convolution::Convolution(const LayerContext& context, const Options& options)
            .placement = Placement::whole(
                {options.out, options.kernel, options.kernel, options.in / options.groups}),
            .initial = Initializer::normal(options.deviation),
-           .copies = outside_copies(context.parallel)})) {
+           .holders = outside_holders(context.parallel)})) {
   if (options.bias) bias_ = &add_channels(context, "bias", options.out, 0.0f);
 }
 

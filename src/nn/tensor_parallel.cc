@@ -23,8 +23,8 @@ Tensor all_rows(ops::Context& ctx, const TensorParallel& parallel, const Tensor&
 
 }  // namespace
 
-Copies outside_copies(const TensorParallel& parallel) {
-  return {.holders = parallel.size() > 1 ? parallel.comm : nullptr,
+Holders outside_holders(const TensorParallel& parallel) {
+  return {.ranks = parallel.size() > 1 ? Span(Axis::kTensor) : Span(),
           .partial = parallel.splits_rows()};
 }
 

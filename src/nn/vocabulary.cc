@@ -105,7 +105,7 @@ ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel
           .placement = Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank(),
                                         kVocabularyMultiple),
           .initial = Initializer::normal(deviation),
-          .copies = {}};
+          .holders = {}};
 }
 
 ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& parallel,
@@ -114,7 +114,7 @@ ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& par
           .placement = Placement::split({vocabulary}, 0, parallel.size(), parallel.rank(),
                                         kVocabularyMultiple),
           .initial = Initializer::constant(0.0f),
-          .copies = {},
+          .holders = {},
           .decay = false};
 }
 
@@ -141,7 +141,7 @@ LearnedPositions::LearnedPositions(const LayerContext& context, std::int64_t pos
       table_(&context.parameters.add({.name = context.child("weight").name,
                                       .placement = Placement::whole({positions, width}),
                                       .initial = Initializer::normal(deviation),
-                                      .copies = outside_copies(parallel_),
+                                      .holders = outside_holders(parallel_),
                                       .decay = decay})) {}
 
 Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {

@@ -41,6 +41,15 @@ std::uint64_t checksum_of(ops::Context& ctx, const Tensor& flat) {
   return sum;
 }
 
+// The communicators each of whose ranks holds the same elements.
+std::vector<Communicator*> holders_of(const Stage& stage, const nn::Residence& residence) {
+  std::vector<Communicator*> holders;
+  for (const Span& span : residence.copied) {
+    if (stage.grid().shape().extent(span) > 1) holders.push_back(&stage.comm(span));
+  }
+  return holders;
+}
+
 std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
                            const optim::Optimizer& optimizer) {
   std::vector<Held> held;
@@ -48,7 +57,7 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : group.parts()) {
       const std::string& name = part.parameter->name();
-      const std::vector<Communicator*> holders = group.holders(*part.parameter);
+      const std::vector<Communicator*> holders = holders_of(stage, part.parameter->residence());
       const auto weights = checksum_of(ctx, nn::FlatGroup::view(group.master(), part));
       held.push_back(
           {fmt::format("the weights of {}", name), holders, static_cast<std::int64_t>(weights)});
@@ -60,9 +69,8 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
                       static_cast<std::int64_t>(states)});
     }
   }
-  // Every tensor rank of every replica holds all of a stage's states.
-  const std::vector<Communicator*> all = {&stage.grid().comm(Axis::kTensor),
-                                          &stage.grid().comm(kDataAxes)};
+  const ResidentGroup states = stage.residence_of_states();
+  const std::vector<Communicator*> all = holders_of(stage, states.members.front());
   for (const nn::State* state : stage.states().states()) {
     const Tensor& value = state->value();
     const std::uint64_t sum = checksum_of(ctx, value.reshape({value.elements()}));

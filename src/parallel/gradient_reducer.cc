@@ -23,12 +23,25 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
                                  const nn::ReductionOptions& options, const WorkSplit& work,
                                  int blocks_at_once)
     : ctx_(ctx),
+      stage_(stage),
       runs_(work.runs()),
       reduces_each_(work.reduces_each()),
       defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
   groups_.reserve(stage.groups().size() + stage.uses_apart().size());
-  for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options);
-  for (const Stage::UseApart& use : stage.uses_apart()) plan({use.gradients, use.of}, options);
+  const ProcessGrid& grid = stage.grid();
+  const std::vector<ResidentGroup> residences = stage.residences();
+  const std::vector<Call> calls =
+      calls_of(residences, grid.shape(), work,
+               {.to_shard = options.to_shard,
+                .fixed_order = false});  // whether they are made is known below
+  const auto calls_of_next = [&] {
+    const auto [begin, end] = std::ranges::equal_range(calls, groups_.size(), {}, &Call::group);
+    return std::span(begin, end);
+  };
+  for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options, calls_of_next());
+  for (const Stage::UseApart& use : stage.uses_apart()) {
+    plan({use.gradients, use.of}, options, calls_of_next());
+  }
   const auto each = static_cast<std::size_t>(blocks_at_once);
   for (int chunk = 0; chunk < stage.layout().chunks; ++chunk) {
     const nn::BlockSpan blocks = stage.blocks(chunk);
@@ -42,16 +55,29 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
       block_groups_ = std::max(block_groups_, groups.size() - before);
     }
   }
-  const bool equal = std::ranges::all_of(
-      groups_, [&](const Group& group) { return group.flat->keeps_copies_equal(ctx); });
-  // The communicators of a replica's ranks may have different tables, and all holders of a
-  // parameter must broadcast or none.
-  hands_on_ = !stage.grid().comm(kModelAxes).agree(equal);
+  const bool equal =
+      std::ranges::all_of(groups_, [&](const Group& group) { return keeps_copies_equal(group); });
+  // Communicators may have different tables, and all holders of a parameter must broadcast or none.
+  hands_on_ = !grid.world().agree(equal);
 }
 
-void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
+void GradientReducer::plan(Group group, const nn::ReductionOptions& options,
+                           std::span<const Call> calls) {
   nn::FlatGroup& flat = *group.flat;
-  flat.plan_reduction(ctx_, options);
+  std::vector<Communicator*> carriers;
+  for (const Call& call : calls) {
+    if (call.why != Purpose::kGradients) continue;
+    const bool at_end = call.when == Moment::kStepEnd;
+    auto& steps = !at_end                               ? group.of_run
+                  : call.what == Collective::kBroadcast ? group.handed_on
+                                                        : group.at_end;
+    steps.push_back({call, &stage_.comm(call.over)});
+    if (!at_end) carriers.push_back(steps.back().over);
+  }
+  TRIREME_CHECK(group.of_run.size() <= under_way_.size(), "a reduction has two phases at most");
+  nn::ReductionOptions of_group = options;
+  if (carriers.empty()) of_group.travel = DType::kF32;  // they travel nowhere
+  flat.plan_reduction(ctx_, of_group, carriers);
   if (!flat.keeps_whole_gradients()) {
     TRIREME_CHECK(runs_ == 1 || reduces_each_,
                   "whole gradients stay where runs add up before they "
@@ -63,7 +89,15 @@ void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
   }
   Group& planned = groups_.emplace_back(std::move(group));
   by_flat_[&flat] = &planned;
-  if (flat.tied() && flat.uses() > 1) shared_.push_back(&planned);
+  if (flat.shared() && flat.uses() > 1) shared_.push_back(&planned);
+}
+
+bool GradientReducer::keeps_copies_equal(const Group& group) const {
+  const auto fixed = [&](const Step& step) {
+    return step.over->fixes_order_of_sums(ctx_.device.kind);
+  };
+  return !group.flat->rounds() && std::ranges::all_of(group.of_run, fixed) &&
+         std::ranges::all_of(group.at_end, fixed);
 }
 
 void GradientReducer::connect() {
@@ -96,7 +130,7 @@ void GradientReducer::begin_step(int micro_batches) {
 void GradientReducer::begin_runs(int runs, int run_length) {
   runs_of_step_ = runs;
   run_length_ = run_length;
-  under_way_.clear();  // a step that was given up may have left work
+  under_way_ = {};  // a step that was given up may have left work
   reducing_.clear();
   for (Group& group : groups_) {
     if (!group.flat->lacks_gradients()) return_memory(*group.flat);
@@ -147,7 +181,7 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
   if (--group.missing == 0) {
     const bool adds_first = group.sum && !adds_after_reduction(group);
     if (!adds_first || group.sum->add(ctx_, group.flat->gradients())) {
-      start(group, Phase::kSum);
+      start(group, 0);
       if (!group.flat->keeps_whole_gradients()) hold_few(group);
     }
   }
@@ -158,23 +192,26 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
 // the same points too.
 void GradientReducer::hold_few(Group& started) {
   reducing_.push_back(&started);
-  std::deque<Group*>& first = under_way_[Phase::kSum];
-  while (first.size() > block_groups_) move_on(Phase::kSum);
-  const std::size_t phases = started.flat->last_phase() == Phase::kSum ? 1 : 2;
+  while (under_way_[0].size() > block_groups_) move_on(0);
+  const std::size_t phases = started.last_phase() + 1;
   while (reducing_.size() > phases * block_groups_) settle(*reducing_.front());
 }
 
-void GradientReducer::start(Group& group, Phase phase) {
-  group.works = group.flat->start_reduction(ctx_, phase);
+void GradientReducer::start(Group& group, std::size_t phase) {
+  if (phase == 0) group.flat->begin_reduction(ctx_);
+  if (phase < group.of_run.size()) {
+    const Step& step = group.of_run[phase];
+    group.works = {start_call(ctx_, *group.flat, step.call, *step.over)};
+  }
   group.phase = phase;
   under_way_[phase].push_back(&group);
 }
 
-void GradientReducer::move_on(Phase phase) {
+void GradientReducer::move_on(std::size_t phase) {
   Group& group = *under_way_[phase].front();
   under_way_[phase].pop_front();
   wait(ctx_, group.works);
-  if (phase != group.flat->last_phase()) return start(group, Phase::kCopies);
+  if (phase != group.last_phase()) return start(group, phase + 1);
   group.phase.reset();
   group.flat->finish_reduction(ctx_);
   if (adds_after_reduction(group)) group.sum->add(ctx_, group.flat->sums_of_run());
@@ -185,12 +222,12 @@ void GradientReducer::move_on(Phase phase) {
 }
 
 void GradientReducer::poll() {
-  const std::deque<Group*>& first = under_way_[Phase::kSum];
+  const std::deque<Group*>& first = under_way_[0];
   const auto moves = [](const Group& group) {
-    return group.flat->last_phase() != Phase::kSum &&
+    return group.last_phase() != 0 &&
            std::ranges::all_of(group.works, [](const Work& one) { return one.done(); });
   };
-  while (!first.empty() && moves(*first.front())) move_on(Phase::kSum);
+  while (!first.empty() && moves(*first.front())) move_on(0);
 }
 
 void GradientReducer::settle(const Group& group) {
@@ -204,39 +241,57 @@ void GradientReducer::finish_step() {
                               group.flat->name(), group.missing, group.runs, runs_of_step_));
   }
   // First all second phases start.
-  for (std::deque<Group*>& first = under_way_[Phase::kSum]; !first.empty();) move_on(Phase::kSum);
-  for (std::deque<Group*>& last = under_way_[Phase::kCopies]; !last.empty();) {
-    move_on(Phase::kCopies);
+  for (std::size_t phase = 0; phase < under_way_.size(); ++phase) {
+    while (!under_way_[phase].empty()) move_on(phase);
   }
   for (const Group& group : groups_) {
     if (group.of == nullptr) continue;
     const Tensor sum = group.of->reduced();
     ops::add(ctx_, sum, group.flat->reduced(), sum);
   }
+  make_all(&Group::at_end);
+  if (hands_on_) make_all(&Group::handed_on);
+}
+
+void GradientReducer::make_all(std::vector<Step> Group::*steps) {
   std::vector<Work> works;
   for (const Group& group : groups_) {
-    std::ranges::move(group.flat->start_partial(ctx_), std::back_inserter(works));
+    for (const Step& step : group.*steps) {
+      works.push_back(start_call(ctx_, *group.flat, step.call, *step.over));
+    }
   }
   wait(ctx_, works);
-  if (!hands_on_) return;
-  for (const Group& group : groups_) {
-    std::ranges::move(group.flat->hand_on_gradients(ctx_), std::back_inserter(works));
+}
+
+Work start_call(ops::Context& ctx, const nn::FlatGroup& group, const Call& call,
+                Communicator& over) {
+  const bool at_end = call.when == Moment::kStepEnd;
+  const Tensor x = at_end ? group.reduced(call.of) : group.travelling(call.of);
+  const ReduceOp op = !at_end && group.rounds() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
+  switch (call.what) {
+    case Collective::kAllReduce:
+      return over.all_reduce(ctx.stream, x, op);
+    case Collective::kReduceScatter:
+      return over.reduce_scatter(ctx.stream, x, group.travelling(group.sharding().memory()), op);
+    case Collective::kBroadcast:
+      return over.broadcast(ctx.stream, x, 0);
+    case Collective::kAllGather:
+      break;
   }
-  wait(ctx_, works);
+  throw InternalError("gradients are not gathered");
 }
 
 void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,
                               const Tensor& sum) {
   ops::fill(ctx, limbs, 0.0f);
-  Communicator* sharded = nullptr;  // all groups are sharded over the same ranks
+  const ProcessGrid& grid = stage.grid();
   for (const nn::FlatGroup* group : stage.groups()) {
-    group->add_sum_of_squares(ctx, limbs);
-    sharded = group->ranks().sharded;
+    group->add_sum_of_squares(ctx, grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard,
+                              limbs);
   }
-  Communicator& model = stage.grid().comm(kModelAxes);
-  model.all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
-  if (sharded != nullptr && sharded->size() > 1) {
-    sharded->all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  grid.comm(kModelAxes).all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  if (stage.sharded()) {
+    grid.comm(Axis::kShard).all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
   }
   ops::round_exact_sum(ctx, limbs, sum);
 }

@@ -5,8 +5,10 @@
 
 namespace trireme::parallel {
 
-ShardedWeights::ShardedWeights(std::vector<nn::FlatGroup*> groups, bool whole_weights, int prefetch)
+ShardedWeights::ShardedWeights(std::vector<nn::FlatGroup*> groups, Communicator& shards,
+                               bool whole_weights, int prefetch)
     : groups_(std::move(groups)),
+      shards_(&shards),
       sharded_(!groups_.empty() && groups_.front()->sharding().count() > 1),
       whole_weights_(whole_weights),
       window_(static_cast<std::size_t>(prefetch) + 1) {}
@@ -14,7 +16,10 @@ ShardedWeights::ShardedWeights(std::vector<nn::FlatGroup*> groups, bool whole_we
 void ShardedWeights::refresh(ops::Context& ctx) {
   if (!sharded_ || !whole_weights_ || gathered_) return;
   finish(ctx);
-  for (nn::FlatGroup* group : groups_) held_[group].arrives = group->gather(ctx);
+  for (nn::FlatGroup* group : groups_) {
+    const Tensor stays;
+    held_[group].arrives = nn::FlatGroup::gather(ctx, *shards_, {&group, 1}, {&stays, 1});
+  }
   gathered_ = true;
 }
 
@@ -52,7 +57,7 @@ void ShardedWeights::gather(ops::Context& ctx, Use use) {
   std::erase_if(use, [&](const nn::FlatGroup* group) { return held_.contains(group); });
   Tensors buffers;
   for (const nn::FlatGroup* group : use) buffers.push_back(take_buffer(ctx, *group));
-  const Work arrives = nn::FlatGroup::gather(ctx, use, buffers);
+  const Work arrives = nn::FlatGroup::gather(ctx, *shards_, use, buffers);
   for (std::size_t i = 0; i < use.size(); ++i) held_[use[i]] = {buffers[i], arrives};
 }
 
@@ -83,7 +88,7 @@ void ShardedWeights::connect(ops::Context& ctx) {
 Tensor ShardedWeights::take_buffer(ops::Context& ctx, const nn::FlatGroup& group) {
   const auto found = std::ranges::find(free_, group.extent(), &Tensor::elements);
   if (found == free_.end()) {
-    return allocate_carried({group.ranks().sharded}, *ctx.allocator, ctx.stream, {group.extent()},
+    return allocate_carried({shards_}, *ctx.allocator, ctx.stream, {group.extent()},
                             group.weight_shard().dtype(), MemoryUse::kParameters);
   }
   Tensor buffer = std::move(*found);

@@ -1,6 +1,7 @@
 #include "trireme/parallel/stage.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -10,16 +11,18 @@
 namespace trireme::parallel {
 namespace {
 
-// The stages whose blocks use the tied parameter, in order.
-std::set<int> tied_stages(const nn::ModelPlan& plan, const PipelineLayout& layout,
-                          const std::vector<int>& bounds) {
-  std::set<int> stages;
+// The stages that use each of the parameters that blocks share, in order.
+std::map<std::string, std::set<int>> sharing_stages(const nn::ModelPlan& plan,
+                                                    const PipelineLayout& layout,
+                                                    const std::vector<int>& bounds) {
+  std::map<std::string, std::set<int>> stages;
   for (int part = 0; part < layout.parts(); ++part) {
     const auto p = static_cast<std::size_t>(part);
-    const bool holds =
-        std::any_of(plan.blocks.begin() + bounds[p], plan.blocks.begin() + bounds[p + 1],
-                    [](const nn::BlockPlan& block) { return block.holds_tied; });
-    if (holds) stages.insert(layout.stage_of(part));
+    for (int i = bounds[p]; i < bounds[p + 1]; ++i) {
+      for (const std::string& name : plan.blocks[static_cast<std::size_t>(i)].shares) {
+        stages[name].insert(layout.stage_of(part));
+      }
+    }
   }
   return stages;
 }
@@ -41,19 +44,22 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   bounds_ = cut_model(plan, layout_);
   for (const nn::BlockPlan& block : plan.blocks) boundaries_.push_back(block.boundary);
 
-  nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr, options.separates_uses};
+  nn::BuildContext build{
+      .grid = grid,
+      .sequence_parallel = options.sequence_parallel,
+      .separates_uses = options.separates_uses,
+  };
   const int here = grid.index(Axis::kPipeline);
-  const std::set<int> sharing = tied_stages(plan, layout_, bounds_);
-  if (sharing.size() > 1 && sharing.contains(here)) {
-    const std::vector<int> of_stages = grid.ranks(Axis::kPipeline);
-    std::vector<int> members;
-    for (const int stage : sharing) members.push_back(of_stages[static_cast<std::size_t>(stage)]);
-    tied_ = grid.runtime().group("tied", members);
-    build.tied = {.holders = tied_.get(), .partial = true};
+  for (const auto& [name, stages] : sharing_stages(plan, layout_, bounds_)) {
+    if (stages.size() == 1 || !stages.contains(here)) continue;
+    const GroupLabel label = {
+        "tied", {Axis::kPipeline, 0, {stages.begin(), stages.end()}}, Purpose::kGradients};
+    build.comm(label);
+    build.shared[name].holders = {.ranks = label.span, .partial = true};
   }
 
   std::vector<nn::State*> states;
-  const nn::GroupRanks ranks = nn::GroupRanks::along(grid, Axis::kReplicate, Axis::kShard);
+  const nn::StateLayout layout = nn::StateLayout::along(grid, Axis::kReplicate, Axis::kShard);
   for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
     auto& blocks = chunks_.emplace_back();
@@ -62,7 +68,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
       blocks.push_back(block.build(build));
       TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
-      blocks.back()->parameters().form_groups(block.name, ranks);
+      blocks.back()->parameters().form_groups(block.name, layout);
       for (const auto& state : blocks.back()->states().states()) states.push_back(state.get());
       auto& of_block = used.emplace_back();
       for (const auto& group : blocks.back()->parameters().groups()) {
@@ -71,18 +77,19 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       }
       for (const auto& group : blocks.back()->parameters().uses_apart()) {
         const nn::Parameter& use = *group->parameters().front();
-        uses_apart_.push_back({group.get(), &use.spec().use_of->group()});
+        uses_apart_.push_back({group.get(), &use.first_use()->group()});
       }
-      if (!block.holds_tied || build.tied_parameter == nullptr) continue;
-      add_once(of_block, &build.tied_parameter->group());
+      for (const std::string& name : block.shares) {
+        if (const nn::Parameter* first = build.shared[name].first) {
+          add_once(of_block, &first->group());
+        }
+      }
     }
   }
-  together_comm_ = build.made_replicas;
-  if (tied_) communicators_.push_back(tied_.get());
-  for (const auto& [count, made] : build.made_neighbours) communicators_.push_back(made.get());
-  if (together_comm_) communicators_.push_back(together_comm_.get());
+  communicators_ = std::move(build.made);
   states_ = nn::StageStates(ctx, std::move(states));
-  weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
+  weights_ =
+      ShardedWeights(groups_, grid.comm(Axis::kShard), options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i]->materialize(ctx, {options.compute, options.trains, options.whole_weights},
@@ -95,6 +102,26 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
                                                         DType::kF32, MemoryUse::kGradients));
   }
   if (options.seed) draw_initial_values(ctx, *options.seed);
+}
+
+std::vector<Communicator*> Stage::communicators() const {
+  std::vector<Communicator*> all;
+  for (const auto& comm : communicators_) all.push_back(comm.get());
+  return all;
+}
+
+Communicator& Stage::comm(const Span& span) const {
+  if (span == Span(span.axes)) return grid_.comm(span.axes);
+  const auto found =
+      std::ranges::find(communicators_, span, [](const auto& comm) { return comm->label().span; });
+  TRIREME_CHECK(found != communicators_.end(), "a span of the state has a communicator");
+  return **found;
+}
+
+Communicator* Stage::together_comm() const {
+  const auto found = std::ranges::find(communicators_, Purpose::kBlocks,
+                                       [](const auto& comm) { return comm->label().purpose; });
+  return found == communicators_.end() ? nullptr : found->get();
 }
 
 void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed) {
@@ -125,8 +152,8 @@ std::int64_t Stage::gradients_kept(const nn::FlatGroup& group) const {
   return options_.whole_gradients ? group.extent() : group.sharding().shard_extent();
 }
 
-// One block for all groups, because the carriers may round memory up to pages of megabytes. A tied
-// group has memory of its own, of the same size on the other stages that hold it.
+// One block for all groups, because the carriers may round memory up to pages of megabytes. A
+// shared group has memory of its own, of the same size on the other stages that hold it.
 Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   Tensors gradients(groups_.size());
   if (!options_.trains) return gradients;
@@ -139,14 +166,15 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     return (gradients_kept(group) + kAligned - 1) / kAligned * kAligned;
   };
   std::int64_t end = 0;
-  for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
+  for (const nn::FlatGroup* group : groups_) end += group->shared() ? 0 : padded(*group);
   const Tensor block = allocate(reducers(), end);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nn::FlatGroup& group = *groups_[i];
-    if (group.tied()) {
+    if (group.shared()) {
       std::vector<Communicator*> carriers = reducers();
-      if (tied_) carriers.push_back(tied_.get());
+      const nn::Holders& holders = group.parameters().front()->spec().holders;
+      if (grid_.shape().extent(holders.ranks) > 1) carriers.push_back(&comm(holders.ranks));
       gradients[i] = allocate(carriers, gradients_kept(group));
     } else {
       gradients[i] = block.flat_range(begin, begin + gradients_kept(group));
@@ -195,6 +223,29 @@ std::vector<nn::Parameter*> Stage::parameters() const {
     all.insert(all.end(), group->parameters().begin(), group->parameters().end());
   }
   return all;
+}
+
+std::vector<ResidentGroup> Stage::residences() const {
+  std::vector<ResidentGroup> all;
+  const auto add = [&](const nn::FlatGroup& group) {
+    ResidentGroup& made = all.emplace_back(ResidentGroup{group.name(), {}, 0});
+    made.index = group.sharding().index();
+    for (const nn::Parameter* one : group.parameters()) made.members.push_back(one->residence());
+  };
+  for (const nn::FlatGroup* group : groups_) add(*group);
+  for (const UseApart& use : uses_apart_) add(*use.gradients);
+  return all;
+}
+
+ResidentGroup Stage::residence_of_states() const {
+  const int here = grid_.index(Axis::kPipeline);
+  const nn::Residence all{.name = fmt::format("states of stage {}", here),
+                          .slice = nn::Placement::whole({states_.elements()}),
+                          .copied = {kDataAxes, Axes(Axis::kTensor)},
+                          .divided = {},
+                          .summed = {kDataAxes},
+                          .storage = {.master = false}};
+  return {.name = "states", .members = {all}, .purpose = Purpose::kState};
 }
 
 }  // namespace trireme::parallel

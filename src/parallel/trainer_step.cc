@@ -11,7 +11,7 @@
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
 
-#include "parallel/state_fold.h"
+#include "parallel/state_updates.h"
 #include "parallel/step_capture.h"
 
 namespace trireme::parallel {
@@ -78,7 +78,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       stage_(ctx, grid, plan, options.stage),
       reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()}, options.work,
                options.runs.blocks),
-      states_(std::make_unique<StateFold>(ctx, stage_, options.work)),
+      states_(std::make_unique<StateUpdates>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),

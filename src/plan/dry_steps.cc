@@ -135,7 +135,7 @@ std::size_t gradients_of(const DryRunInput& input, int place) {
   Rank rank(input, place);
   const parallel::StepOptions& step = input.step;
   parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
-  // As StateFold does: a proposal for each run, and their sum.
+  // As StateUpdates does: a proposal for each run, and their sum.
   const int runs = step.work.runs();
   stage.states().hold_proposals(rank.ctx, runs);
   std::optional<parallel::TreeSum> states;

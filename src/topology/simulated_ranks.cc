@@ -38,7 +38,7 @@ thread_local int running_rank = -1;
 // The members of a communicator, and its plan where no planner decides.
 struct Group {
   int lane;
-  std::string name;
+  GroupLabel label;
   std::vector<int> members;
   std::shared_ptr<const CommunicatorPlan> plan;
 };
@@ -58,15 +58,15 @@ struct World {
       : options(given), size(ranks), simulation(network, given.world, ranks, nullptr) {}
 
   // The `earlier`-th group of that name and those ranks.
-  const Group& group(const std::string& name, const std::vector<int>& ranks, int earlier) {
-    const auto [place, is_new] = numbers.try_emplace({name, ranks, earlier}, groups.size());
+  const Group& group(const GroupLabel& label, const std::vector<int>& ranks, int earlier) {
+    const auto [place, is_new] = numbers.try_emplace({label.name, ranks, earlier}, groups.size());
     if (is_new) {
       std::vector<int> nodes;
       for (const int rank : ranks) nodes.push_back(rank / options.ranks_of_node);
       auto blocks = std::make_shared<RankBlocks>(static_cast<int>(ranks.size()),
                                                  std::vector<std::vector<int>>{nodes});
       groups.push_back({.lane = static_cast<int>(groups.size()),
-                        .name = name,
+                        .label = label,
                         .members = ranks,
                         .plan = std::make_shared<CommunicatorPlan>(CommunicatorPlan{
                             .algorithms = options.algorithms, .blocks = std::move(blocks)})});
@@ -131,11 +131,11 @@ class Rank final : public SimulatedRank, public Simulation::Sleeper {
   }
   const std::string& host() const override { return host_; }
   FlightRecorder& recorder() override { return recorder_; }
-  std::unique_ptr<Communicator> group(const std::string& name,
+  std::unique_ptr<Communicator> group(const GroupLabel& label,
                                       const std::vector<int>& ranks) override;
-  std::unique_ptr<Communicator> host_group(const std::string& name,
+  std::unique_ptr<Communicator> host_group(const GroupLabel& label,
                                            const std::vector<int>& ranks) override {
-    return group(name, ranks);
+    return group(label, ranks);
   }
   std::string why_no_capture() const override { return "a simulated rank has no GPU"; }
   std::unique_ptr<CapturedCommunication> capture(const Stream& /*stream*/,
@@ -207,13 +207,13 @@ class SimulatedCommunicator final : public Communicator {
       : rank_(rank), group_(group), plan_(group.plan) {
     const auto own = std::ranges::find(group.members, rank.rank());
     TRIREME_CHECK(own != group.members.end(),
-                  fmt::format("rank {} is not in the group {}", rank.rank(), group.name));
+                  fmt::format("rank {} is not in the group {}", rank.rank(), group.label.name));
     place_ = static_cast<int>(own - group.members.begin());
   }
 
   int rank() const override { return place_; }
   int size() const override { return static_cast<int>(group_.members.size()); }
-  const std::string& name() const override { return group_.name; }
+  const GroupLabel& label() const override { return group_.label; }
   int world_rank(int member) const override {
     return group_.members.at(static_cast<std::size_t>(member));
   }
@@ -271,7 +271,7 @@ class SimulatedCommunicator final : public Communicator {
     plan_ = std::make_shared<CommunicatorPlan>(std::move(plan));
   }
   const void* native_mpi() const override {
-    throw InternalError("communicator " + group_.name + " is simulated: it has no MPI_Comm");
+    throw InternalError("communicator " + name() + " is simulated: it has no MPI_Comm");
   }
 
  private:
@@ -293,7 +293,7 @@ class SimulatedCommunicator final : public Communicator {
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, group_.name, size()));
+                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
   }
   void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
     TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
@@ -337,14 +337,14 @@ void Rank::run(const std::function<void(SimulatedRank&)>& body) {
 
 // The members meet, as they do where MPI makes a communicator, and the plan travels as it does
 // there.
-std::unique_ptr<Communicator> Rank::group(const std::string& name, const std::vector<int>& ranks) {
+std::unique_ptr<Communicator> Rank::group(const GroupLabel& label, const std::vector<int>& ranks) {
   auto made = std::make_unique<SimulatedCommunicator>(
-      *this, world_.group(name, ranks, groups_made_[{name, ranks}]++));
+      *this, world_.group(label, ranks, groups_made_[{label.name, ranks}]++));
   if (ranks.size() == 1) return made;
   made->barrier().wait_host();
   if (world_.options.planner) {
     made->follow(plan_from_text(
-        made->read_once([&] { return plan_to_text(world_.options.planner(name, ranks)); })));
+        made->read_once([&] { return plan_to_text(world_.options.planner(label.name, ranks)); })));
   }
   return made;
 }
@@ -420,7 +420,7 @@ std::string Rank::doing() const {
   const std::string peer =
       oldest.peer < 0 ? "" : fmt::format(" {} {}", oldest.sends ? "to" : "from", oldest.peer);
   return fmt::format("rank {} waits in {} {}{} of {}", number_, oldest.name, oldest.sequence, peer,
-                     world_.groups[static_cast<std::size_t>(oldest.lane)].name);
+                     world_.groups[static_cast<std::size_t>(oldest.lane)].label.name);
 }
 
 struct FaultText {

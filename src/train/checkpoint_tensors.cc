@@ -19,7 +19,8 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
            stage.stream()});
     }
   };
-  const auto written = nn::written_parts(stage.groups());
+  const auto written =
+      nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
@@ -33,7 +34,9 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
   }
   // They are small, so one rank of those that hold them writes them.
   const ProcessGrid& grid = stage.grid();
-  if (owned_only && (grid.index(kDataAxes) != 0 || grid.index(Axis::kTensor) != 0)) return slices;
+  const parallel::ResidentGroup states = stage.residence_of_states();
+  const nn::Residence& held = states.members.front();
+  if (owned_only && held.copy(grid.shape(), grid.index(kAllAxes), kAllAxes) != 0) return slices;
   for (const nn::State* state : stage.states().states()) {
     slices.push_back(TensorSlice::whole("state/" + state->name(), state->value()));
     slices.back().stream = stage.stream();

@@ -8,21 +8,17 @@
 namespace trireme {
 namespace {
 
-// All replicas, or with hybrid sharding those of a group, and those that hold the same shard.
-bool is_of_replicas(std::string_view name) {
-  return name.starts_with("data") || name.starts_with("shard") || name.starts_with("replicate");
-}
-
 class Sums {
  public:
-  // `name` of the communicator; of what goes to no single peer, `peer` counts for nothing.
-  void add(std::string_view name, std::string_view operation, int peer, double bytes) {
+  // Of what goes to no single peer, `peer` counts for nothing.
+  void add(const Span& span, std::string_view operation, int peer, double bytes) {
     if (operation == "receive") return;
     if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
-    if (is_of_replicas(name)) sums_.data += bytes;
-    if (name.starts_with("tensor")) sums_.tensor += bytes;
-    if (name.starts_with("tied")) sums_.ends += bytes;
-    if (name.starts_with("pipeline") && operation == "send") {
+    if (span.axes == Axes()) return;
+    if (kDataAxes.contains(span.axes)) sums_.data += bytes;
+    if (span.axes == Axis::kTensor) sums_.tensor += bytes;
+    if (span.axes == Axis::kPipeline && !span.only.empty()) sums_.ends += bytes;
+    if (span.axes == Axis::kPipeline && operation == "send") {
       double& to_peer = sent_[peer] += bytes;
       sums_.pipeline = std::max(sums_.pipeline, to_peer);
     }
@@ -39,7 +35,7 @@ class Sums {
 GridTraffic traffic_of(const std::vector<DryTraffic>& recorded) {
   Sums sums;
   for (const DryTraffic& one : recorded) {
-    sums.add(one.communicator, one.operation, one.ranks.front(), static_cast<double>(one.bytes));
+    sums.add(one.group.span, one.operation, one.ranks.front(), static_cast<double>(one.bytes));
   }
   return sums.sums();
 }
@@ -49,8 +45,8 @@ GridTraffic traffic_of(const Trace& trace) {
   for (const Operation& operation : trace.operations) {
     const auto lane = trace.lanes.find(operation.lane);
     if (lane == trace.lanes.end()) continue;
-    // With NCCL " on GPUs" follows the communicator's name.
-    sums.add(lane->second, operation.name, operation.peer, static_cast<double>(operation.bytes));
+    sums.add(lane->second.span, operation.name, operation.peer,
+             static_cast<double>(operation.bytes));
   }
   return sums.sums();
 }

@@ -96,7 +96,7 @@ class Events {
     const auto [found, added] = tracks_.emplace(key, kFirstLane + static_cast<int>(tracks_.size()));
     if (added) {
       const auto lane = trace.lanes.find(operation.lane);
-      std::string name = lane == trace.lanes.end() ? "communication" : lane->second;
+      std::string name = lane == trace.lanes.end() ? "communication" : lane->second.name;
       if (operation.peer >= 0) {
         name += fmt::format(" {} rank {}", operation.sends ? "to" : "from", operation.peer);
       }

@@ -146,7 +146,7 @@ TEST_F(Copies, AreEqualWhereGradientsTravelRounded) {
   rounded.accumulate(mine);
   for (const nn::FlatGroup* group : rounded.stage().groups()) {
     for (const nn::Parameter* parameter : group->parameters()) {
-      if (parameter->spec().copies.partial) continue;  // its holders' sums are added up in fp32
+      if (parameter->spec().holders.partial) continue;  // its holders' sums are added up in fp32
       for (const float gradient : parameter->gradient().span<float>()) {
         EXPECT_EQ(gradient, static_cast<float>(BFloat16(gradient)));
       }

@@ -79,7 +79,7 @@ Traffic traffic_by_operation(const Trace& trace) {
   Traffic traffic;
   for (const Operation& operation : trace.operations) {
     auto& [calls, bytes] =
-        traffic[{trace.lanes.at(operation.lane), std::string(operation.name), operation.peer}];
+        traffic[{trace.lanes.at(operation.lane).name, std::string(operation.name), operation.peer}];
     ++calls;
     bytes += static_cast<double>(operation.bytes);
   }
@@ -91,7 +91,7 @@ Traffic traffic_by_operation(const std::vector<DryTraffic>& recorded) {
   for (const DryTraffic& one : recorded) {
     const bool to_peer = one.operation == "send" || one.operation == "receive";
     auto& [calls, bytes] =
-        traffic[{one.communicator, one.operation, to_peer ? one.ranks.front() : -1}];
+        traffic[{one.group.name, one.operation, to_peer ? one.ranks.front() : -1}];
     calls += one.calls;
     bytes += static_cast<double>(one.bytes);
   }

@@ -21,7 +21,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/parallel/stage.h"
+#include "trireme/parallel/gradient_reducer.h"
 #include "trireme/train/checkpoint_tensors.h"
 
 #include "models/gpt/gpt.h"
@@ -31,28 +31,18 @@
 namespace trireme::testing {
 namespace {
 
-using Phase = nn::FlatGroup::Phase;
-
 constexpr std::uint64_t kSeed = 5;
 
-// The ranks of the world, in rows of `shards` neighbours that share a copy.
-struct Layout {
-  explicit Layout(int shards) {
-    const int size = runtime().size(), here = runtime().rank();
-    std::vector<int> all, row, column;
-    for (int rank = 0; rank < size; ++rank) {
-      all.push_back(rank);
-      if (rank / shards == here / shards) row.push_back(rank);
-      if (rank % shards == here % shards) column.push_back(rank);
-    }
-    reduced = runtime().group("reduced", all);
-    sharded = runtime().group("sharded", row);
-    copied = runtime().group("copied", column);
-  }
-  nn::GroupRanks ranks() const { return {reduced.get(), sharded.get(), copied.get()}; }
+// The ranks of the world as a grid of so many tensor ranks and shards, and of copies.
+GridShape shape_of(int shards, int tensor = 1) {
+  GridShape shape(runtime().size() / shards / tensor, 1, tensor);
+  shape[Axis::kShard] = shards;
+  return shape;
+}
 
-  std::unique_ptr<Communicator> reduced, sharded, copied;
-};
+nn::StateLayout layout_of(const ProcessGrid& grid) {
+  return nn::StateLayout::along(grid, Axis::kReplicate, Axis::kShard);
+}
 
 // How many ranks may share a copy, in this world.
 std::vector<int> shard_counts() {
@@ -64,40 +54,40 @@ std::vector<int> shard_counts() {
 }
 
 // 2,395 elements: parameters that shards cut in the middle, a small one, padding columns.
-void declare(nn::ParameterSet& parameters, const nn::Copies& copies = {}) {
+void declare(nn::ParameterSet& parameters, const nn::Holders& holders = {}) {
   const auto normal = nn::Initializer::normal(0.5f);
   parameters.add({.name = "a.weight",
                   .placement = nn::Placement::whole({37, 11}),
                   .initial = normal,
-                  .copies = copies});
+                  .holders = holders});
   parameters.add({.name = "b.weight",
                   .placement = nn::Placement::split({50, 33}, 1, 2, 1, 8),
                   .initial = normal,
-                  .copies = {}});
+                  .holders = {}});
   parameters.add({.name = "c.bias",
                   .placement = nn::Placement::whole({5}),
                   .initial = nn::Initializer::constant(0.25f),
-                  .copies = copies});
+                  .holders = holders});
   parameters.add({.name = "d.weight",
                   .placement = nn::Placement::whole({9, 3, 29}),
                   .initial = normal,
-                  .copies = {}});
+                  .holders = {}});
 }
 
 // One group of those parameters, or of three elements, which most shards have nothing of.
 class Group {
  public:
-  Group(ops::Context& ctx, const nn::GroupRanks& ranks, const nn::ParameterUse& use = {},
-        bool small = false, const nn::Copies& copies = {}) {
+  Group(ops::Context& ctx, const nn::StateLayout& layout, const nn::ParameterUse& use = {},
+        bool small = false, const nn::Holders& holders = {}) {
     if (small) {
       parameters_.add({.name = "small",
                        .placement = nn::Placement::whole({3}),
                        .initial = nn::Initializer::normal(1.0f),
-                       .copies = {}});
+                       .holders = {}});
     } else {
-      declare(parameters_, copies);
+      declare(parameters_, holders);
     }
-    parameters_.form_groups("group", ranks);
+    parameters_.form_groups("group", layout);
     flat().materialize(ctx, use,
                        ctx.allocate({flat().extent()}, DType::kF32, MemoryUse::kGradients));
   }
@@ -159,12 +149,52 @@ void contribute(ops::Context& ctx, nn::FlatGroup& group) {
                     group.gradients().data<float>());
 }
 
-void reduce(ops::Context& ctx, nn::FlatGroup& group) {
-  for (const Phase phase : {Phase::kSum, Phase::kCopies}) {
-    for (const Work& work : group.start_reduction(ctx, phase)) work.wait_host();
+// The calls of a group's gradients, whichever moments they are for.
+std::vector<parallel::Call> gradient_calls(const nn::FlatGroup& group, const ProcessGrid& grid,
+                                           bool to_shard) {
+  parallel::ResidentGroup resident{group.name(), {}, group.sharding().index()};
+  for (const nn::Parameter* one : group.parameters()) resident.members.push_back(one->residence());
+  const int replicas = grid.extent(kDataAxes);
+  auto calls = parallel::calls_of({&resident, 1}, grid.shape(),
+                                  parallel::WorkSplit::even(replicas, replicas),
+                                  {.to_shard = to_shard, .fixed_order = false});
+  std::erase_if(calls, [](const auto& call) { return call.why != Purpose::kGradients; });
+  return calls;
+}
+
+// Makes the group's calls: all of them but what hands copies on, or these alone.
+void make_calls(ops::Context& ctx, nn::FlatGroup& group, const ProcessGrid& grid, bool to_shard,
+                bool hands_on = false) {
+  const auto start = [&](const parallel::Call& call) {
+    if (hands_on == (call.what == parallel::Collective::kBroadcast)) {
+      parallel::start_call(ctx, group, call, grid.comm(call.over.axes)).wait_host();
+    }
+  };
+  const auto calls = gradient_calls(group, grid, to_shard);
+  if (!hands_on) group.begin_reduction(ctx);
+  for (const auto& call : calls) {
+    if (call.when != parallel::Moment::kStepEnd) start(call);
   }
-  group.finish_reduction(ctx);
-  for (const Work& work : group.start_partial(ctx)) work.wait_host();
+  if (!hands_on) group.finish_reduction(ctx);
+  for (const auto& call : calls) {
+    if (call.when == parallel::Moment::kStepEnd) start(call);
+  }
+}
+
+// What carries its sums over ranks with other data.
+std::vector<Communicator*> carriers_of(const nn::FlatGroup& group, const ProcessGrid& grid,
+                                       bool to_shard) {
+  std::vector<Communicator*> carriers;
+  for (const auto& call : gradient_calls(group, grid, to_shard)) {
+    if (call.when != parallel::Moment::kStepEnd) carriers.push_back(&grid.comm(call.over.axes));
+  }
+  return carriers;
+}
+
+Work gather(ops::Context& ctx, nn::FlatGroup& group, const ProcessGrid& grid,
+            const Tensor& whole = {}) {
+  nn::FlatGroup* const self = &group;
+  return nn::FlatGroup::gather(ctx, grid.comm(Axis::kShard), {&self, 1}, {&whole, 1});
 }
 
 std::vector<float> part_of(const std::vector<float>& whole, const FlatRange& range) {
@@ -187,11 +217,11 @@ TEST_F(FlatGroups, ShardsAreDrawnAsTheWholeIs) {
     const std::int64_t drawn = whole.flat().draw_initial_values(ctx_, kSeed);
     const std::vector<float> expected = values_of(whole.flat().master());
     for (const int count : shard_counts()) {
-      const Layout layout(count);
-      Group group(ctx_, layout.ranks(), {}, small);
+      const ProcessGrid grid(runtime(), shape_of(count));
+      Group group(ctx_, layout_of(grid), {}, small);
       const nn::FlatGroup& flat = group.flat();
       const std::int64_t own = group.flat().draw_initial_values(ctx_, kSeed);
-      EXPECT_EQ(layout.sharded->all_reduce_host(own, ReduceOp::kSum), drawn);
+      EXPECT_EQ(grid.comm(Axis::kShard).all_reduce_host(own, ReduceOp::kSum), drawn);
       EXPECT_EQ(in_shard(flat, flat.master()), part_of(expected, flat.sharding().range()));
       EXPECT_EQ(flat.master().elements(), flat.sharding().shard_extent());
     }
@@ -205,12 +235,12 @@ TEST_F(FlatGroups, GatherBringsTheShardsTogetherInPlace) {
       whole.flat().draw_initial_values(ctx_, kSeed);
       const std::vector<float> expected = as_floats(ctx_, whole.flat().weights());
       for (const int count : shard_counts()) {
-        const Layout layout(count);
-        Group group(ctx_, layout.ranks(), {.compute = compute}, small);
+        const ProcessGrid grid(runtime(), shape_of(count));
+        Group group(ctx_, layout_of(grid), {.compute = compute}, small);
         nn::FlatGroup& flat = group.flat();
         flat.draw_initial_values(ctx_, kSeed);
         const void* before = group.first().weight().raw();
-        flat.gather(ctx_).wait_host();
+        gather(ctx_, flat, grid).wait_host();
         EXPECT_EQ(group.first().weight().raw(), before);
         EXPECT_EQ(part_of(as_floats(ctx_, flat.weights()), {0, flat.elements()}), expected);
         // The master values of fp32 are a view of the weights.
@@ -230,16 +260,16 @@ TEST_F(FlatGroups, GatherFillsAGivenBufferUntilTheRelease) {
       if (count == 1) continue;
       Group whole(ctx_, {}, {.compute = compute});
       whole.flat().draw_initial_values(ctx_, kSeed);
-      const Layout layout(count);
-      Group group(ctx_, layout.ranks(), {.compute = compute, .whole_weights = false});
+      const ProcessGrid grid(runtime(), shape_of(count));
+      Group group(ctx_, layout_of(grid), {.compute = compute, .whole_weights = false});
       nn::FlatGroup& flat = group.flat();
       flat.draw_initial_values(ctx_, kSeed);
       EXPECT_FALSE(group.first().weight().defined());
-      EXPECT_THROW(flat.gather(ctx_), InternalError);
+      EXPECT_THROW(gather(ctx_, flat, grid), InternalError);
       const Tensor buffer = ctx_.allocate({flat.extent()}, compute);
       for (int round = 0; round < 2; ++round) {
         ops::fill(ctx_, buffer, 7.0f);
-        flat.gather(ctx_, buffer).wait_host();
+        gather(ctx_, flat, grid, buffer).wait_host();
         EXPECT_EQ(group.first().weight().raw(), buffer.raw());
         EXPECT_EQ(as_floats(ctx_, group.first().weight()), as_floats(ctx_, whole.first().weight()));
         EXPECT_EQ(part_of(as_floats(ctx_, buffer), {0, flat.elements()}),
@@ -263,16 +293,16 @@ TEST_F(FlatGroups, GatherFillsAGivenBufferUntilTheRelease) {
 TEST_F(FlatGroups, ReduceAddsAlongOneTree) {
   for (const bool small : {false, true}) {
     for (const int count : shard_counts()) {
-      const Layout layout(count);
-      Group group(ctx_, layout.ranks(), {}, small);
+      const ProcessGrid grid(runtime(), shape_of(count));
+      Group group(ctx_, layout_of(grid), {}, small);
       nn::FlatGroup& flat = group.flat();
       const std::vector<float> expected = sum_of_contributions(flat.elements());
       for (const bool to_shard : {false, true}) {
-        flat.plan_reduction(ctx_, {.to_shard = to_shard});
-        EXPECT_EQ(flat.last_phase() == Phase::kCopies,
-                  to_shard && count > 1 && count < runtime().size());
+        const auto carriers = carriers_of(flat, grid, to_shard);
+        flat.plan_reduction(ctx_, {.to_shard = to_shard}, carriers);
+        EXPECT_EQ(carriers.size() == 2, to_shard && count > 1 && count < runtime().size());
         contribute(ctx_, flat);
-        reduce(ctx_, flat);
+        make_calls(ctx_, flat, grid, to_shard);
         EXPECT_EQ(in_shard(flat, flat.gradient_shard()), part_of(expected, flat.sharding().range()))
             << count << " shards";
         if (to_shard) continue;
@@ -284,15 +314,17 @@ TEST_F(FlatGroups, ReduceAddsAlongOneTree) {
 
 TEST_F(FlatGroups, GradientsThatTravelRoundedAreRoundedSums) {
   for (const int count : shard_counts()) {
-    const Layout layout(count);
-    Group group(ctx_, layout.ranks());
+    const ProcessGrid grid(runtime(), shape_of(count));
+    Group group(ctx_, layout_of(grid));
     nn::FlatGroup& flat = group.flat();
     const std::vector<float> expected = sum_of_contributions(flat.elements());
     for (const bool to_shard : {false, true}) {
-      flat.plan_reduction(ctx_, {.travel = DType::kBF16, .to_shard = to_shard});
-      EXPECT_EQ(flat.keeps_copies_equal(ctx_), runtime().size() == 1);
+      const auto carriers = carriers_of(flat, grid, to_shard);
+      const DType travel = carriers.empty() ? DType::kF32 : DType::kBF16;
+      flat.plan_reduction(ctx_, {.travel = travel, .to_shard = to_shard}, carriers);
+      EXPECT_EQ(flat.rounds(), runtime().size() > 1);
       contribute(ctx_, flat);
-      reduce(ctx_, flat);
+      make_calls(ctx_, flat, grid, to_shard);
       const std::vector<float> found = in_shard(flat, flat.gradient_shard());
       const std::vector<float> exact = part_of(expected, flat.sharding().range());
       for (std::size_t i = 0; i < found.size(); ++i) {
@@ -309,22 +341,14 @@ TEST_F(FlatGroups, GradientsThatTravelRoundedAreRoundedSums) {
 TEST_F(FlatGroups, CopiesInAReplicaAreAddedUpLastAndHandedOn) {
   const int size = runtime().size();
   if (size % 2 != 0) GTEST_SKIP() << "for pairs of ranks";
-  std::vector<int> pair, others;
-  for (int rank = 0; rank < size; ++rank) {
-    if (rank / 2 == runtime().rank() / 2) pair.push_back(rank);
-    if (rank % 2 == runtime().rank() % 2) others.push_back(rank);
-  }
-  const auto holders = runtime().group("holders", pair);
-  const auto data = runtime().group("data", others);
-  const auto alone = runtime().group("alone", {runtime().rank()});
   for (const bool sharded : {false, true}) {
-    const nn::GroupRanks ranks = sharded ? nn::GroupRanks{data.get(), data.get(), alone.get()}
-                                         : nn::GroupRanks{data.get(), nullptr, data.get()};
-    Group group(ctx_, ranks, {}, false, {.holders = holders.get(), .partial = true});
+    const ProcessGrid grid(runtime(), shape_of(sharded ? size / 2 : 1, 2));
+    const int holder_here = grid.index(Axis::kTensor);
+    Group group(ctx_, layout_of(grid), {}, false, {.ranks = Axes(Axis::kTensor), .partial = true});
     nn::FlatGroup& flat = group.flat();
-    flat.plan_reduction(ctx_, {.to_shard = sharded});
+    flat.plan_reduction(ctx_, {.to_shard = sharded}, carriers_of(flat, grid, sharded));
     contribute(ctx_, flat);
-    reduce(ctx_, flat);
+    make_calls(ctx_, flat, grid, sharded);
     std::vector<std::vector<float>> sums;  // over the data dimension, of each holder
     for (const int holder : {0, 1}) {
       std::vector<std::vector<float>> terms;
@@ -337,19 +361,21 @@ TEST_F(FlatGroups, CopiesInAReplicaAreAddedUpLastAndHandedOn) {
     const std::vector<float>& of_others = sums[static_cast<std::size_t>(runtime().rank() % 2)];
     const Tensor shard = flat.gradient_shard();
     for (const nn::FlatGroup::Part& part : flat.parts()) {
-      const bool copied = part.parameter->spec().copies.partial;
+      const bool copied = part.parameter->spec().holders.partial;
       const std::int64_t begin = part.parameter->offset_in_group() + part.elements.begin;
       EXPECT_EQ(values_of(nn::FlatGroup::view(shard, part)),
                 part_of(copied ? of_copies : of_others, {begin, begin + part.elements.size()}))
           << part.parameter->name();
     }
-    // What the second holder has of copies becomes what the first one has.
-    ops::fill(ctx_, shard, static_cast<float>(holders->rank()));
-    for (const Work& work : flat.hand_on_gradients(ctx_)) work.wait_host();
+    // What the second holder has of copies becomes what the first one has. Without replicas one
+    // communicator has added up all.
+    if (grid.extent(kDataAxes) == 1) continue;
+    ops::fill(ctx_, shard, static_cast<float>(holder_here));
+    make_calls(ctx_, flat, grid, sharded, /*hands_on=*/true);
     for (const nn::FlatGroup::Part& part : flat.parts()) {
-      const bool copied = part.parameter->spec().copies.partial;
+      const bool copied = part.parameter->spec().holders.partial;
       for (const float value : values_of(nn::FlatGroup::view(shard, part))) {
-        ASSERT_EQ(value, copied ? 0.0f : static_cast<float>(holders->rank()));
+        ASSERT_EQ(value, copied ? 0.0f : static_cast<float>(holder_here));
       }
     }
   }
@@ -359,8 +385,8 @@ TEST_F(FlatGroups, CopiesInAReplicaAreAddedUpLastAndHandedOn) {
 TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
   double of_one = 0.0;
   for (const int count : shard_counts()) {
-    const Layout layout(count);
-    Group group(ctx_, layout.ranks());
+    const ProcessGrid grid(runtime(), shape_of(count));
+    Group group(ctx_, layout_of(grid));
     nn::FlatGroup& flat = group.flat();
     const std::vector<float> gradients = contribution(0, flat.elements());
     ops::fill(ctx_, flat.gradients(), std::numeric_limits<float>::quiet_NaN());
@@ -374,8 +400,9 @@ TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
     const Tensor sum = ctx_.allocate({1}, DType::kF64);
     const Tensor limbs = ctx_.allocate({kExactLimbs}, DType::kI64);
     ops::fill(ctx_, limbs, 0.0f);
-    flat.add_sum_of_squares(ctx_, limbs);
-    layout.sharded->all_reduce_host(limbs.span<std::int64_t>(), ReduceOp::kSum);
+    flat.add_sum_of_squares(ctx_, grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard,
+                            limbs);
+    grid.comm(Axis::kShard).all_reduce_host(limbs.span<std::int64_t>(), ReduceOp::kSum);
     ops::round_exact_sum(ctx_, limbs, sum);
     const double found = sum.data<double>()[0];
     EXPECT_NEAR(found, expected, 1e-9 * expected);
@@ -386,9 +413,10 @@ TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
 }
 
 // How often the ranks of the world write each element of these groups, which all hold.
-std::vector<std::int64_t> times_written(std::span<nn::FlatGroup* const> groups) {
+std::vector<std::int64_t> times_written(std::span<nn::FlatGroup* const> groups,
+                                        const ProcessGrid& grid) {
   std::vector<std::int64_t> times;
-  const auto written = nn::written_parts(groups);
+  const auto written = nn::written_parts(groups, grid.shape(), grid.index(kAllAxes));
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::size_t before = times.size();
     times.resize(before + static_cast<std::size_t>(groups[i]->elements()));
@@ -409,23 +437,21 @@ TEST_F(FlatGroups, HoldersOfCopiesShareTheWriting) {
   const std::int64_t elements = 4 * 4 * nn::kWriteUnit + 12'345;
   for (const int count : shard_counts()) {
     for (const bool in_replica : {false, true}) {
-      const Layout layout(count);
       // The ranks of a row hold copies within a replica, or share one.
-      const nn::Copies copies{.holders = in_replica ? layout.sharded.get() : nullptr};
-      const nn::GroupRanks ranks =
-          in_replica ? nn::GroupRanks{nullptr, nullptr, layout.copied.get()} : layout.ranks();
+      const ProcessGrid grid(runtime(), in_replica ? shape_of(1, count) : shape_of(count));
+      const nn::Holders holders{.ranks = in_replica ? Span(Axis::kTensor) : Span()};
       nn::ParameterSet parameters;
       for (const bool decay : {true, false}) {
         parameters.add({.name = decay ? "large" : "small",
                         .placement = nn::Placement::whole({decay ? elements : 700}),
                         .initial = {},
-                        .copies = copies,
+                        .holders = holders,
                         .decay = decay});
       }
-      parameters.form_groups("block", ranks);
+      parameters.form_groups("block", layout_of(grid));
       std::vector<nn::FlatGroup*> groups;
       for (const auto& group : parameters.groups()) groups.push_back(group.get());
-      std::vector<std::int64_t> times = times_written(groups);
+      std::vector<std::int64_t> times = times_written(groups, grid);
       const std::int64_t own = std::accumulate(times.begin(), times.end(), std::int64_t{0});
       EXPECT_GT(own, 0);
       EXPECT_LE(own, (elements + 700) / size + 3 * nn::kWriteUnit) << count << " of " << size;

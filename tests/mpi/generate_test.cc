@@ -43,7 +43,7 @@ std::unique_ptr<parallel::Stage> make_stage(ops::Context& ctx, const ProcessGrid
       parallel::StageOptions{.seed = 11, .whole_weights = whole_weights});
   for (const nn::FlatGroup* group : stage->groups()) {
     // A tied embedding takes the part of the text that is near to the token last read: less of it.
-    const float scale = !group->decay() ? 1.0f : group->tied() ? 4.0f : 25.0f;
+    const float scale = !group->decay() ? 1.0f : group->shared() ? 4.0f : 25.0f;
     for (float& value : group->master().span<float>()) value *= scale;
   }
   stage->refresh_weights(ctx);

@@ -66,9 +66,10 @@ struct Layout {
   parallel::Recompute recompute = parallel::Recompute::kNone;
 };
 
-parallel::StepOptions options_of(const Layout& layout, int runs) {
+parallel::StepOptions options_of(const Layout& layout, int runs,
+                                 int micro_batches = kMicroBatches) {
   parallel::StepOptions options;
-  options.work = parallel::WorkSplit::even(kMicroBatches, layout.grid.extent(kDataAxes),
+  options.work = parallel::WorkSplit::even(micro_batches, layout.grid.extent(kDataAxes),
                                            {runs, layout.rounds});
   options.schedule = layout.schedule;
   const auto stages =
@@ -117,7 +118,7 @@ TEST(States, EqualRunsGiveEqualBitsOnEveryLayout) {
 TEST(States, RunsFoldInTheOrderOfMicroBatches) {
   if (runtime().size() > 1) GTEST_SKIP() << "for one rank";
   const std::string name = "stem.norm.running";
-  PictureTraining training({1, 1, 1}, options_of({.grid = {1, 1, 1}}, 4));
+  PictureTraining training({1, 1, 1}, options_of({.grid = {1, 1, 1}}, 4, 4));
   const Values initial = training.states().at(name);
   Values expected = initial;
   for (int m = 0; m < 4; ++m) {
@@ -138,8 +139,9 @@ TEST(States, EmptyMicroBatchesProposeNothing) {
   if (runtime().size() == 1) GTEST_SKIP() << "for several replicas";
   GridShape shape(1, 1, 1);
   shape[Axis::kShard] = runtime().size();
-  PictureTraining one({1, 1, 1}), shards(shape, options_of({.grid = shape, .shards = true}, 0));
   const int micro_batches = runtime().size() + 1;
+  PictureTraining one({1, 1, 1}),
+      shards(shape, options_of({.grid = shape, .shards = true}, 0, micro_batches));
   for (int step = 0; step < 2; ++step) {
     one.train(step, micro_batches);
     shards.train(step, micro_batches);

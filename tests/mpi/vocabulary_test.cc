@@ -169,7 +169,7 @@ class Vocabulary : public ::testing::TestWithParam<std::int64_t> {
                {.name = "table",
                 .placement = nn::Placement::whole({GetParam(), kWidth}),
                 .initial = nn::Initializer::normal(0.5f),
-                .copies = {}}};
+                .holders = {}}};
 };
 
 struct Contributions : nn::GradientListener {

@@ -58,10 +58,11 @@ std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
 }
 
 // Collective over the group's shards. Returns (extent) of what this is the rank's shard of.
-Tensor whole_of(ops::Context& ctx, const nn::FlatGroup& group, const Tensor& shard) {
+Tensor whole_of(ops::Context& ctx, const ProcessGrid& grid, const nn::FlatGroup& group,
+                const Tensor& shard) {
   if (group.sharding().count() == 1) return shard;
   const Tensor whole = ctx.allocate({group.extent()}, shard.dtype());
-  group.ranks().sharded->all_gather(ctx.stream, shard, whole).wait_on(ctx.stream);
+  grid.comm(Axis::kShard).all_gather(ctx.stream, shard, whole).wait_on(ctx.stream);
   return whole;
 }
 
@@ -69,8 +70,9 @@ enum class Which { kGradient, kWeight };
 LocalParts parts_of(ops::Context& ctx, const parallel::Stage& stage, Which which, double scale) {
   LocalParts parts;
   for (const nn::FlatGroup* group : stage.groups()) {
-    const Tensor whole = whole_of(
-        ctx, *group, which == Which::kGradient ? group->gradient_shard() : group->master());
+    const Tensor whole =
+        whole_of(ctx, stage.grid(), *group,
+                 which == Which::kGradient ? group->gradient_shard() : group->master());
     for (const nn::Parameter* parameter : group->parameters()) {
       const Tensor tensor = group->view(whole, *parameter);
       LocalPart part{parameter->placement(),
@@ -156,10 +158,10 @@ double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
   double largest = 0.0;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    std::vector<Tensor> all{whole_of(ctx, group, group.master()),
-                            whole_of(ctx, group, group.gradient_shard())};
+    std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.master()),
+                            whole_of(ctx, stage.grid(), group, group.gradient_shard())};
     for (const auto& [name, state] : optimizer.states(i)) {
-      all.push_back(whole_of(ctx, group, state));
+      all.push_back(whole_of(ctx, stage.grid(), group, state));
     }
     for (const Tensor& flat : all) {
       for (const float value : flat.flat_range(group.elements(), group.extent()).span<float>()) {
@@ -301,12 +303,16 @@ void GradientObserver::tamper_with_weights(const nn::FlatGroup& group, const Tam
   const nn::FlatGroup& other = **std::ranges::find_if(groups, [&](const nn::FlatGroup* one) {
     return one != &group && one->extent() == group.extent();
   });
-  group.ranks().sharded->all_gather(ctx_.stream, other.weight_shard(), group.weights()).wait_host();
+  stage_.grid()
+      .comm(Axis::kShard)
+      .all_gather(ctx_.stream, other.weight_shard(), group.weights())
+      .wait_host();
 }
 
 void GradientObserver::tamper_with_reduction(const nn::FlatGroup& group, const Tampering& here) {
   if (group.name() != here.reduces_twice) return;
-  for (const Work& work : group.start_reduction(ctx_, nn::FlatGroup::Phase::kSum)) work.wait_host();
+  Communicator& data = stage_.grid().comm(kDataAxes);
+  data.all_reduce(ctx_.stream, group.gradients(), ReduceOp::kSum).wait_host();
 }
 
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,

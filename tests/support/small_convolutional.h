@@ -119,7 +119,7 @@ class BlockAlone : public Alone {
                    const std::string& name) {
     weights_.clear();
     const auto found = std::ranges::find(plan.blocks, name, &nn::BlockPlan::name);
-    nn::BuildContext context{.grid = grid_, .tied = {}};
+    nn::BuildContext context{.grid = grid_};
     block_ = found->build(context);
     block_->parameters().form_groups(name);
     for (const auto& group : block_->parameters().groups()) {

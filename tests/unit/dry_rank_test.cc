@@ -61,10 +61,27 @@ TEST(DryRank, RecordsWhatEachOperationWouldCarry) {
   const Trace trace = rank.recorder().take_trace();
   ASSERT_EQ(trace.operations.size(), 6u);
   EXPECT_EQ(trace.operations[0].name, "all_reduce");
-  EXPECT_EQ(trace.lanes.at(trace.operations[0].lane), "data");
+  EXPECT_EQ(trace.lanes.at(trace.operations[0].lane).name, "data");
   EXPECT_EQ(trace.operations[4].peer, 3);
   EXPECT_TRUE(trace.operations[4].sends);
   EXPECT_FALSE(trace.operations[5].sends);
+}
+
+// What a communicator and its traffic tell of it.
+TEST(DryRank, CommunicatorsTellTheirSpanAndPurpose) {
+  DryRank rank({.rank = 13, .size = 16});
+  const ProcessGrid grid(rank, {2, 2, 4});  // this rank is (1, 1, 1)
+  EXPECT_EQ(grid.ranks({Axis::kTensor, 2}), (std::vector{12, 13}));
+  EXPECT_EQ(grid.comm(kDataAxes).label(), GroupLabel("data", kDataAxes, Purpose::kGradients));
+  EXPECT_EQ(grid.world().label().span, Span());
+  const GroupLabel pair = {"pair", {Axis::kTensor, 2}, Purpose::kBlocks};
+  const auto made = grid.make(pair);
+  EXPECT_EQ(made->label(), pair);
+  EXPECT_EQ(made->name(), "pair");
+  rank.recorder().start_trace();
+  made->all_reduce_host(1.0, ReduceOp::kSum);
+  ASSERT_EQ(rank.take_traffic().front().group, pair);
+  EXPECT_EQ(rank.recorder().take_trace().lanes.at(made->lane_id()), pair);
 }
 
 TEST(DryRank, ChecksOperationsAsARealOneDoes) {

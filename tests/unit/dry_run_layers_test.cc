@@ -111,7 +111,7 @@ double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute r
     return static_cast<double>(kept_activations(plan::dry_run(input, 0)));
   };
   return (with_layers(4) - with_layers(3)) /
-         static_cast<double>(input.micro_batches * input.micro * input.model.length);
+         static_cast<double>(input.step.work.micro_batches() * input.micro * input.model.length);
 }
 
 // The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.

@@ -40,7 +40,8 @@ MemoryStats stats_of_real_steps(const DryRunInput& input) {
   });
   for (int number = 1; number <= 2; ++number) {
     std::vector<nn::MicroBatch> batches;
-    for (int i = 0; i < input.micro_batches; ++i) batches.push_back(micro_batch_of(ctx, input));
+    for (int i = 0; i < input.step.work.micro_batches(); ++i)
+      batches.push_back(micro_batch_of(ctx, input));
     const parallel::StepResult result = step.train(batches, number, 1e-3f, 1);
     EXPECT_TRUE(result.finite);
   }
@@ -213,7 +214,7 @@ TEST(DryRunAll, ACapturedStepHoldsMicroBatchesOfItsOwn) {
     ops::Context ctx = ops::make_dry_cuda_context(std::size_t{80} << 30);
     const std::size_t before = ctx.allocator->stats().total_live;
     std::vector<nn::MicroBatch> batches;
-    for (int i = 0; i < input.micro_batches; ++i) {
+    for (int i = 0; i < input.step.work.micro_batches(); ++i) {
       batches.push_back(input.make_batch(ctx, input.micro, input.model.length, {})
                             .to_device(ctx, input.micro * input.model.length, true));
     }
@@ -224,6 +225,7 @@ TEST(DryRunAll, ACapturedStepHoldsMicroBatchesOfItsOwn) {
   EXPECT_GE(captured.memory.reserved, queued.memory.reserved + bytes);
   // Over MPI a step that several ranks compute is not captured.
   input.grid = {2, 1, 1};
+  set_micro_batches(input, 8);
   const std::size_t by_mpi = plan::dry_run(input, 0).memory.total_peak;
   input.step.cuda_graphs = false;
   EXPECT_EQ(by_mpi, plan::dry_run(input, 0).memory.total_peak);

@@ -58,7 +58,7 @@ TEST(Grid, PlacesAndIndicesFollowFromEachOther) {
           EXPECT_EQ(shape.index(place, kModelAxes), 5 * p + t);
           EXPECT_EQ(shape.index(place, Axis::kReplicate | Axis::kTensor), 5 * r + t);
           EXPECT_EQ(shape.index(place, kAllAxes), place);
-          EXPECT_EQ(shape.index(place, {}), 0);
+          EXPECT_EQ(shape.index(place, Axes()), 0);
           int back = 0;
           for (const Axis axis : kAxes) back += shape.index(place, axis) * shape.stride(axis);
           EXPECT_EQ(back, place);
@@ -128,9 +128,8 @@ TEST(Grid, WhatDoesNotFitIsToldWhatWould) {
             "tensor=3 left as they are 3 or 6 ranks would fit");
   EXPECT_EQ(grid_error({2, 1, 2}, 6),
             "grid 2 x 1 x 2 needs 4 ranks, and there are 6: take 4, or set grid.data=3");
-  EXPECT_EQ(
-      grid_error({kAny, kAny, 3}, 4),
-      "a grid with tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit");
+  EXPECT_EQ(grid_error({kAny, kAny, 3}, 4),
+            "a grid with tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit");
   EXPECT_EQ(grid_error({kAny, 2, 2}, 1),
             "a grid with pipeline=2 and tensor=2 needs a multiple of 4 ranks, and there is 1: 4 "
             "would fit");
@@ -138,6 +137,24 @@ TEST(Grid, WhatDoesNotFitIsToldWhatWould) {
   EXPECT_EQ(grid_error({-2, kAny, kAny}, 4), "grid.data is -2: it must be at least 1");
   EXPECT_NE(grid_error({2'000'000'000, 2'000'000'000, 9}, 4).find("and there are 4"),
             std::string::npos);
+}
+
+TEST(GridShape, SpansNameSomeOfAGroup) {
+  const GridShape shape(2, 2, 4);
+  const int place = 13;  // (1, 1, 1)
+  const auto group = [&](const Span& span) { return shape.group(place, span); };
+  EXPECT_EQ(group({Axis::kTensor}), (std::vector{12, 13, 14, 15}));
+  EXPECT_EQ(group({Axis::kTensor, 2}), (std::vector{12, 13}));
+  EXPECT_EQ(shape.group(14, Span(Axis::kTensor, 2)), (std::vector{14, 15}));
+  EXPECT_EQ(group({Axis::kPipeline, 0, {1}}), (std::vector{13}));
+  EXPECT_EQ(group({Axis::kPipeline | Axis::kTensor, 0, {5, 0}}), (std::vector{13, 8}));
+  EXPECT_EQ(group({}), (std::vector{13}));
+  EXPECT_EQ(shape.index(place, Span(Axis::kTensor, 2)), 1);
+  EXPECT_EQ(shape.index(place, Span(Axis::kPipeline, 0, {0})), -1);
+  EXPECT_EQ(shape.extent(Span(Axis::kTensor, 2)), 2);
+  EXPECT_EQ(shape.extent(Span()), 1);
+  EXPECT_THROW(group({Axis::kPipeline, 0, {0}}), InternalError);
+  EXPECT_THROW(group({Axis::kTensor, 3}), InternalError);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ class CountingRank : public DryRank {
  public:
   using DryRank::DryRank;
 
-  std::unique_ptr<Communicator> group(const std::string& name,
+  std::unique_ptr<Communicator> group(const GroupLabel& label,
                                       const std::vector<int>& ranks) override {
     ++made;
-    return DryRank::group(name, ranks);
+    return DryRank::group(label, ranks);
   }
 
   int made = 0;  // communicators

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/group_label.h"
 #include "trireme/comm/work.h"
 #include "trireme/tensor/tensor.h"
 
@@ -60,7 +61,8 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const std::string& name() const = 0;   // "world", "tensor", ...; used in messages
+  virtual const GroupLabel& label() const = 0;
+  const std::string& name() const { return label().name; }  // "world", "tensor", ...
   virtual int world_rank(int member) const = 0;  // world rank of a rank of this communicator
   virtual int lane_id() const = 0;               // the same number on all members; 0: the world
 

@@ -23,9 +23,9 @@ struct DryRankOptions {
 
 // What a rank did in one communicator, or exchanged with one peer of it.
 struct DryTraffic {
-  std::string communicator;  // "data"
-  std::string operation;     // "all_reduce", "send": as in Operation::name
-  std::vector<int> ranks;    // world ranks: all members, or of "send" and "receive" the peer alone
+  GroupLabel group;
+  std::string operation;   // "all_reduce", "send": as in Operation::name
+  std::vector<int> ranks;  // world ranks: all members, or of "send" and "receive" the peer alone
   std::int64_t calls = 0;
   std::size_t bytes = 0;  // as the flight recorder counts them
 
@@ -53,9 +53,9 @@ class DryRank : public RankRuntime {
   int local_size() const override;
   const std::string& host() const override;
   FlightRecorder& recorder() override;
-  std::unique_ptr<Communicator> group(const std::string& name,
+  std::unique_ptr<Communicator> group(const GroupLabel& label,
                                       const std::vector<int>& ranks) override;
-  std::unique_ptr<Communicator> host_group(const std::string& name,
+  std::unique_ptr<Communicator> host_group(const GroupLabel& label,
                                            const std::vector<int>& ranks) override;
   std::string why_no_capture() const override;
   std::unique_ptr<CapturedCommunication> capture(const Stream& stream,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/comm/group_label.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme {
@@ -42,7 +43,7 @@ struct Activity {
 struct Trace {
   std::vector<Operation> operations;
   std::vector<Activity> activities;  // nested as their times are
-  std::map<int, std::string> lanes;  // the names of the communicators
+  std::map<int, GroupLabel> lanes;   // the communicators
 };
 
 // Thread-safe. Keeps the last 1,024 finished operations and all that are in flight.

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/axes.h"
+#include "trireme/comm/span.h"
 
 namespace trireme {
 
@@ -50,6 +50,11 @@ class GridShape {
   int index(int place, Axes axes) const;
   // The places that differ from `place` in these axes alone, it among them, in rising order.
   std::vector<int> group(int place, Axes axes) const;
+  // The same of a span. A place whose number is none of Span::only is in no group: its index is -1,
+  // and it must not ask for one.
+  int extent(const Span& span) const;
+  int index(int place, const Span& span) const;
+  std::vector<int> group(int place, const Span& span) const;
   // The groups of all places, each once, in the order of their first places.
   std::vector<std::vector<int>> groups(Axes axes) const;
 

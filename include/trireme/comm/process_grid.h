@@ -20,8 +20,8 @@ class ProcessGrid {
   int extent(Axes axes) const { return shape_.extent(axes); }
   // Where this rank is along the axes: its rank in comm(axes).
   int index(Axes axes) const { return shape_.index(place_, axes); }
-  // The ranks in RankRuntime::world() of this rank's group, by their rank in comm(axes).
-  std::vector<int> ranks(Axes axes) const;
+  // The ranks in RankRuntime::world() of this rank's group, by their numbers in it.
+  std::vector<int> ranks(const Span& span) const;
 
   // The communicator of the ranks that differ from this one in these axes alone, numbered by place.
   // Making one is collective, so the constructor makes those that the program uses, under the names
@@ -31,6 +31,8 @@ class ProcessGrid {
   // Where one factor of the data dimension is 1, the other one is the data dimension itself and
   // shares its communicator. Any other set is an InternalError that names it.
   Communicator& comm(Axes axes) const;
+  // Collective over the ranks of its span. Makes another communicator.
+  std::shared_ptr<Communicator> make(const GroupLabel& label) const;
   // All ranks of the grid, numbered by place; "grid" in messages. For tensors of the host alone.
   Communicator& world() const { return *world_; }
   // Every communicator of the grid once, world() first.

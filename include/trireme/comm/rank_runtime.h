@@ -34,12 +34,12 @@ class RankRuntime {
   virtual FlightRecorder& recorder() = 0;
 
   // Collective over the listed ranks alone. Returns a communicator of the listed world ranks, which
-  // are numbered in the listed order. `name` and `ranks` must be the same on all of them.
-  virtual std::unique_ptr<Communicator> group(const std::string& name,
+  // are numbered in the listed order. `label` and `ranks` must be the same on all of them.
+  virtual std::unique_ptr<Communicator> group(const GroupLabel& label,
                                               const std::vector<int>& ranks) = 0;
   // The same for tensors of the host alone: a tensor of a GPU is an InternalError. It takes no
   // memory and no connections of NCCL.
-  virtual std::unique_ptr<Communicator> host_group(const std::string& name,
+  virtual std::unique_ptr<Communicator> host_group(const GroupLabel& label,
                                                    const std::vector<int>& ranks) = 0;
 
   // Why GPU work that contains communication cannot be captured; empty if it can. The same on all

@@ -102,9 +102,9 @@ class Runtime final : public RankRuntime {
     const int exceptions_;  // in flight at construction
   };
 
-  std::unique_ptr<Communicator> group(const std::string& name,
+  std::unique_ptr<Communicator> group(const GroupLabel& label,
                                       const std::vector<int>& ranks) override;
-  std::unique_ptr<Communicator> host_group(const std::string& name,
+  std::unique_ptr<Communicator> host_group(const GroupLabel& label,
                                            const std::vector<int>& ranks) override;
 
   // Collective in effect: call it on all ranks or on none. The table of communicators that are made

@@ -85,24 +85,25 @@ class Block {
 struct BuildContext {
   const ProcessGrid& grid;
   bool sequence_parallel = false;
-  // The tied parameter's copies on other stages. Empty if only one stage holds it.
-  Copies tied;
-  // Set by the first block of this stage that uses the tied parameter; the others share it.
-  Parameter* tied_parameter = nullptr;
-  // Each of these has a gradient of its own (ParameterSpec::use_of).
+  // Whether each use of a shared parameter has a gradient of its own, which is reduced apart.
   bool separates_uses = false;
 
-  // Divides the tensor dimension into runs of `count` neighbouring ranks and returns the
-  // communicator of the run that this rank is in. `count` must divide the size of the dimension.
-  // All blocks of the stage share one communicator. The first call makes it and is collective over
-  // the run.
-  std::shared_ptr<Communicator> tensor_neighbours(int count);
-  std::map<int, std::shared_ptr<Communicator>> made_neighbours = {};  // by count
-  // Returns the ranks of the data dimension in a communicator for blocks that are
-  // BlockPlan::together, so that their calls wait for no reduction of gradients. All such blocks of
-  // the stage share it. The first call makes it and is collective over the dimension.
+  // Declares a parameter that other blocks use, too (BlockPlan::shares), under the same name.
+  // Returns the one that an earlier block of this stage has declared, or adds one to `parameters`.
+  Parameter& share(ParameterSet& parameters, ParameterSpec spec);
+  struct Shared {
+    Holders holders;             // the stages that use it
+    Parameter* first = nullptr;  // as the first block of this stage has declared it
+  };
+  std::map<std::string, Shared> shared = {};  // by name
+
+  // Returns a communicator besides those of the grid. All blocks of the stage share the one of a
+  // label. The first call makes it and is collective over its ranks.
+  std::shared_ptr<Communicator> comm(const GroupLabel& label);
+  // The data dimension, for blocks that are BlockPlan::together: their calls wait for no reduction
+  // of gradients.
   std::shared_ptr<Communicator> replicas();
-  std::shared_ptr<Communicator> made_replicas = {};
+  std::vector<std::shared_ptr<Communicator>> made = {};  // by comm(), in this order
 };
 
 // A block that some stage will build. The costs, and what its boundary holds, decide where the
@@ -111,8 +112,8 @@ struct BuildContext {
 struct BlockPlan {
   std::string name;
   double flops = 0.0;
-  double bytes = 0.0;       // that move from and to memory, in fp32
-  bool holds_tied = false;  // uses the tied parameter
+  double bytes = 0.0;                    // that move from and to memory, in fp32
+  std::vector<std::string> shares = {};  // the parameters that other blocks use, too
   // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
   bool loss = false;
   // Collective over the tensor dimension.
@@ -142,7 +143,7 @@ struct ModelPlan {
   std::int64_t length = 1;  // of a sample: see MicroBatch
   // The rows of a sample in its blocks, which sequence parallelism splits; 0: `length`.
   std::int64_t rows = 0;
-  std::int64_t parameters = 0;    // elements; the tied parameter counts once
+  std::int64_t parameters = 0;    // elements; a shared parameter counts once
   double flops_per_sample = 0.0;  // forward and backward; matrix products and convolutions only
 };
 

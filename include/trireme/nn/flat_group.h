@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
-#include "trireme/nn/placement.h"
+#include "trireme/nn/residence.h"
 #include "trireme/nn/sharding.h"
 #include "trireme/ops/context.h"
 
@@ -14,16 +14,16 @@ namespace trireme::nn {
 
 class Parameter;
 
-// The ranks with the same part of the model and other data. Each holds a copy of a group, or a
-// shard of one. (Copies within a replica belong to single parameters: see Copies.) A null
-// communicator is this rank alone.
-struct GroupRanks {
-  Communicator* reduced = nullptr;  // all of them: gradients are added up over these
-  Communicator* sharded = nullptr;  // those that share one copy: each holds a shard of it
-  Communicator* copied = nullptr;   // those that hold the same shard
+// How groups lie on the ranks with the same part of the model and other data. (Copies within a
+// replica belong to single parameters: see Holders.)
+struct StateLayout {
+  Span summed;                // all of them: gradients are added up over these
+  Span divided;               // those that share one copy: each holds a shard of it
+  Span copied;                // those that hold the same shard
+  int shards = 1, shard = 0;  // of a copy, and this rank's
 
-  // Returns the ranks of groups that are copied and sharded over these axes of the grid.
-  static GroupRanks along(const ProcessGrid& grid, Axes copied, Axes sharded);
+  // Of groups that are copied and divided over these axes of the grid.
+  static StateLayout along(const ProcessGrid& grid, Axes copied, Axes divided);
 };
 
 // What this rank keeps of a group's memory. The optimizer's state and the master values are always
@@ -38,12 +38,12 @@ struct ParameterUse {
 
 // How the gradients of a group are added up.
 struct ReductionOptions {
-  // The type in which gradients travel over GroupRanks. In bf16 each rank's gradients are rounded
+  // The type in which gradients travel between replicas. In bf16 each rank's gradients are rounded
   // first, and partial sums wherever they are sent on.
   DType travel = DType::kF32;
   // Only this rank's shard of the sums is wanted. The rest of the gradients is then undefined. In
   // fp32 the shard has the same bits as otherwise, where our own algorithms carry it and
-  // GroupRanks::sharded is an aligned block of a power of two of the ranks, or all of them.
+  // StateLayout::divided is an aligned block of a power of two of the ranks, or all of them.
   bool to_shard = false;
 };
 
@@ -51,14 +51,13 @@ struct ReductionOptions {
 // one after the other in their order.
 class FlatGroup {
  public:
-  FlatGroup(std::string name, std::vector<Parameter*> parameters, const GroupRanks& ranks = {});
+  FlatGroup(std::string name, std::vector<Parameter*> parameters, const StateLayout& layout = {});
 
   const std::string& name() const { return name_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  const GroupRanks& ranks() const { return ranks_; }
   const Sharding& sharding() const { return sharding_; }
   bool decay() const;
-  bool tied() const;
+  bool shared() const;
   std::int64_t elements() const { return sharding_.elements(); }
   std::int64_t extent() const { return sharding_.extent(); }  // in memory, with padding
 
@@ -70,9 +69,6 @@ class FlatGroup {
   };
   // In the order of the memory. Parameters without elements in the shard are left out.
   const std::vector<Part>& parts() const { return parts_; }
-  // The communicators each of whose ranks holds the same elements of this parameter as this rank.
-  std::vector<Communicator*> holders(const Parameter& parameter) const;
-
   // The number of contributions to the gradients in a micro-batch.
   int uses() const;
 
@@ -85,7 +81,7 @@ class FlatGroup {
   // ones, or (sharding().shard_extent()) for those of the shard. In the latter case they must be
   // reduced to the shard, and there are whole ones only between hold_gradients and
   // release_gradients. A group for a use of a parameter whose weights another group has
-  // (ParameterSpec::use_of) needs this call alone, without materialize.
+  // (Parameter::first_use) needs this call alone, without materialize.
   void take_gradients(ops::Context& ctx, const Tensor& gradients);
   bool keeps_whole_gradients() const { return !gradient_shard_.defined(); }
 
@@ -111,13 +107,11 @@ class FlatGroup {
   // and then gather, unless one shard is the whole group.
   void refresh_weights(ops::Context& ctx) const;
 
-  // Collective over GroupRanks::sharded. Starts to bring all shards of the weights together: in
-  // weights() where whole weights stay here, and otherwise in `whole` (extent, compute type). Then
-  // the parameters' weights are views of `whole` until release. They are valid once the Work is
-  // done.
-  Work gather(ops::Context& ctx, const Tensor& whole = {});
-  // The same for several groups of the same ranks, in one operation; `whole[i]` is for group i.
-  static Work gather(ops::Context& ctx, std::span<FlatGroup* const> groups,
+  // Collective over `shards`, the ranks of StateLayout::divided. Starts to bring all shards of the
+  // groups' weights together, in one operation: in weights() where whole weights stay here, and
+  // otherwise in `whole[i]` (extent, compute type) for group i. Then the parameters' weights are
+  // views of `whole` until release. They are valid once the Work is done.
+  static Work gather(ops::Context& ctx, Communicator& shards, std::span<FlatGroup* const> groups,
                      std::span<const Tensor> whole);
   // The parameters have no weights until the next gather. Does nothing where weights stay here.
   void release();
@@ -127,7 +121,7 @@ class FlatGroup {
     Tensor sums;     // (extent), fp32
     Tensor rounded;  // (extent), in the type in which they travel; undefined if that is fp32
   };
-  // Collective over GroupRanks::reduced on a GPU, after plan_reduction. The contents are undefined.
+  // Collective over the carriers on a GPU, after plan_reduction. The contents are undefined.
   WholeGradients allocate_gradients(ops::Context& ctx) const;
   bool lacks_gradients() const { return !gradients_.sums.defined(); }
   // Lets the gradients be whole, in memory of a group of the same extent, until release_gradients
@@ -135,21 +129,18 @@ class FlatGroup {
   void hold_gradients(WholeGradients whole);
   WholeGradients release_gradients();
 
-  // The reduction of the gradients over the ranks with other data, which plan_reduction prepares,
-  // has phases. Each needs the results of the one before it:
-  //   kSum: the sum over GroupRanks::reduced; to a shard, over GroupRanks::sharded;
-  //   kCopies: to a shard, the sum over GroupRanks::copied.
-  // Partial sums are added up over the holders of a copy after that (start_partial).
-  enum class Phase { kSum, kCopies };
-  // Collective over GroupRanks::reduced on a GPU if gradients travel rounded and whole ones stay
-  // here.
-  void plan_reduction(ops::Context& ctx, const ReductionOptions& options);
-  Phase last_phase() const { return last_phase_; }
-  // Collective over the phase's communicators. Starts a phase. The ranks of a communicator must
-  // start the phases of their groups in the same order. The result is empty where there is nothing
-  // to add up.
-  std::vector<Work> start_reduction(ops::Context& ctx, Phase phase) const;
-  // Call it when the last phase is done.
+  // The reduction of the gradients is made of calls (parallel/state_calls.h). Those over the ranks
+  // with other data come first, between begin_reduction and finish_reduction, and change what
+  // travelling() returns; then those over the ranks of a replica, of what reduced() returns.
+  // Collective over `carriers`, which will make the first ones, on a GPU if gradients travel
+  // rounded and whole ones stay here.
+  void plan_reduction(ops::Context& ctx, const ReductionOptions& options,
+                      const std::vector<Communicator*>& carriers);
+  void begin_reduction(ops::Context& ctx) const;
+  // Elements of the memory, in the type in which they travel.
+  Tensor travelling(const FlatRange& elements) const;
+  bool rounds() const { return travel_ != DType::kF32; }
+  // Call it when the last of those calls is done.
   void finish_reduction(ops::Context& ctx) const;
   // Returns where finish_reduction leaves the sums, with padding: all gradients, or the shard's
   // part of whole gradients.
@@ -157,63 +148,43 @@ class FlatGroup {
   // Where the sums over all runs of micro-batches belong. Where whole gradients stay here, that is
   // sums_of_run().
   Tensor reduced() const { return to_shard_ ? gradient_shard() : gradients_.sums; }
-  // Collective over the holders of each partial copy. Starts to add up their partial sums
-  // (Copies::partial), which are reduced() over the ranks with other data. All holders get the
-  // same sums. The result is empty where there is nothing to add up.
-  std::vector<Work> start_partial(ops::Context& ctx) const;
-  // Whether all ranks that hold a copy of a parameter get the same bits by reducing it in their own
-  // communicators.
-  bool keeps_copies_equal(const ops::Context& ctx) const;
-  // Collective over the holders of each copied parameter. Starts to hand the first holder's
-  // gradients on to the other holders: for groups that do not keep copies equal.
-  std::vector<Work> hand_on_gradients(ops::Context& ctx) const;
+  // Elements of the memory, in reduced().
+  Tensor reduced(const FlatRange& elements) const;
   // Adds the squares of those gradients in the shard that this rank counts to an exact sum (`limbs`
-  // as ops::add_sum_of_squares has them). The ranks of a replica and of GroupRanks::sharded
-  // together count each element of the model once, and neither stages nor shards change a bit.
-  void add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const;
+  // as ops::add_sum_of_squares has them). The ranks that differ in `among` alone (those of a
+  // replica and of StateLayout::divided) together count each element of the model once, and neither
+  // stages nor shards change a bit.
+  void add_sum_of_squares(ops::Context& ctx, const GridShape& grid, int place, Axes among,
+                          const Tensor& limbs) const;
 
  private:
-  // A range of the gradients that other ranks of the replica hold too.
-  struct Copied {
-    Communicator* holders;
-    FlatRange elements;
-  };
-
   // Lets the weights be in `whole` unless they stay here. Returns what an all-gather then brings.
   Gather begin_gather(const Tensor& whole);
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
   void set_weights(const Tensor& whole);
   void set_gradients(WholeGradients whole);
   Tensor allocate_carried_by_reducers(ops::Context& ctx, DType dtype) const;
-  enum class Which { kAll, kPartial };
-  std::vector<Copied> copied(const FlatRange& within, Which which) const;
-  // Returns these elements of the group in reduced().
-  Tensor reduced(const FlatRange& elements) const;
-  bool rounds() const { return travel_ != DType::kF32; }
-  // The gradients in the type in which they travel.
-  const Tensor& travelling() const { return rounds() ? gradients_.rounded : gradients_.sums; }
 
   std::string name_;
   std::vector<Parameter*> parameters_;
-  GroupRanks ranks_;
   Sharding sharding_;
   std::vector<Part> parts_;
   ParameterUse use_;
   bool to_shard_ = false;
   DType travel_ = DType::kF32;  // of gradients between ranks
-  Phase last_phase_ = Phase::kSum;
-  std::vector<Copied> copied_, partial_;
+  std::vector<Communicator*> carriers_;
   Tensor weights_, weight_shard_, master_;
   WholeGradients gradients_;
   Tensor gradient_shard_;  // undefined where whole gradients stay here
 };
 
-// Returns what this rank writes into checkpoints, by group: parts of its shards. The ranks that
-// hold copies divide their elements evenly, so all of them write: first those of a replica that
-// hold copies of a parameter, then those of GroupRanks::copied, all groups together. Shares are cut
-// at multiples of kWriteUnit elements, because file systems are slow with short writes. `groups`
-// are all groups of a stage, over the same ranks.
+// Returns what the rank at `place` writes into checkpoints, by group: parts of its shards. The
+// ranks that hold copies divide their elements evenly, so all of them write: first those of a
+// replica that hold copies of a parameter, then those of StateLayout::copied, all groups together.
+// Shares are cut at multiples of kWriteUnit elements, because file systems are slow with short
+// writes. `groups` are all groups of a stage, of one layout.
 inline constexpr std::int64_t kWriteUnit = std::int64_t{1} << 16;
-std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups);
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups,
+                                                        const GridShape& grid, int place);
 
 }  // namespace trireme::nn

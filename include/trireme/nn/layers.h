@@ -97,7 +97,7 @@ class ColumnParallelLinear {
     std::int64_t rows;  // global
     int parts;          // the number of equal ranges that the rows are split into
     int index;          // the range that this rank holds
-    Copies copies;      // the ranks that hold this range
+    Holders holders;    // of this range
   };
   ColumnParallelLinear(const LayerContext& context, const std::vector<Part>& parts, std::int64_t in,
                        bool bias, const LinearInitial& initial);
@@ -173,7 +173,6 @@ class Attention {
   Options options_;
   TensorParallel parallel_;
   std::int64_t local_heads_, local_kv_heads_;
-  std::shared_ptr<Communicator> copies_;  // ranks with the same key and value heads, or null
   std::unique_ptr<ColumnParallelLinear> qkv_;
   std::unique_ptr<RowParallelLinear> output_;
 };

@@ -22,42 +22,42 @@ struct Initializer {
 };
 
 // The ranks of this model replica that hold the same slice.
-struct Copies {
-  Communicator* holders = nullptr;  // those ranks; null if this rank is the only one. Not owned.
+struct Holders {
+  Span ranks;  // may be one rank
   // Each holder's gradient is a partial sum. Partial sums are added up over the holders after the
   // reduction over the data dimension.
   bool partial = false;
-
-  // Whether this rank counts the slice in norms: the first holder does.
-  bool counted() const { return holders == nullptr || holders->rank() == 0; }
 };
 
 struct ParameterSpec {
   std::string name;  // global: "blocks.3.attention.query.weight"
   Placement placement;
   Initializer initial;
-  Copies copies;
-  bool decay = true;  // weight decay applies; false for norms and biases
-  bool tied = false;  // other blocks use it too; it gets a flat group of its own
-  // It stands for another use of this parameter, whose gradient is reduced apart: it has the
-  // weights of `use_of`, and a gradient and a group of its own.
-  class Parameter* use_of = nullptr;
+  Holders holders;
+  bool decay = true;    // weight decay applies; false for norms and biases
+  bool shared = false;  // other blocks use it too; it gets a flat group of its own
 };
 
 class Parameter {
  public:
-  explicit Parameter(ParameterSpec spec) : spec_(std::move(spec)) {}
+  // With `first` it is a further use of that parameter: it has the weights of `first`, and a
+  // gradient and a group of its own.
+  explicit Parameter(ParameterSpec spec, const Parameter* first = nullptr)
+      : spec_(std::move(spec)), first_(first) {}
 
   const std::string& name() const { return spec_.name; }
   const Placement& placement() const { return spec_.placement; }
   const ParameterSpec& spec() const { return spec_; }
 
   // Compute type, local extents. Undefined while the group has released its weights.
-  const Tensor& weight() const { return spec_.use_of ? spec_.use_of->weight() : weight_; }
+  const Tensor& weight() const { return first_ ? first_->weight() : weight_; }
   // fp32, local extents. Contributions are added to it. Undefined if the stage does not train.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
+  // Where it is on the grid. Known once its group is formed.
+  const Residence& residence() const { return residence_; }
   std::int64_t offset_in_group() const { return offset_; }  // elements
+  const Parameter* first_use() const { return first_; }     // null: this one
   // The number of operations per micro-batch that contribute to the gradient: more than one if
   // several blocks share the parameter.
   int uses() const { return uses_; }
@@ -66,6 +66,8 @@ class Parameter {
  private:
   friend class FlatGroup;
   ParameterSpec spec_;
+  const Parameter* first_;
+  Residence residence_;
   FlatGroup* group_ = nullptr;
   std::int64_t offset_ = 0;
   int uses_ = 1;
@@ -73,17 +75,19 @@ class Parameter {
 };
 
 // The parameters of a block, in the order in which they were declared. Parameters declared one
-// after the other with equal `decay` and `tied` lie one after the other in memory.
+// after the other with equal `decay` and `shared` lie one after the other in memory.
 class ParameterSet {
  public:
   Parameter& add(ParameterSpec spec);
+  // A further use of a parameter that another block has, in this one or another set.
+  Parameter& add_use(ParameterSpec spec, const Parameter& first);
   // Forms the flat groups without allocating them. Call it once, after all parameters are declared.
-  void form_groups(const std::string& block, const GroupRanks& ranks = {});
+  void form_groups(const std::string& block, const StateLayout& layout = {});
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }
-  // The groups of ParameterSpec::use_of: they have gradients alone, which are added to those of
-  // the group that has the weights.
+  // The groups of further uses: they have gradients alone, which are added to those of the group
+  // that has the weights.
   const std::vector<std::unique_ptr<FlatGroup>>& uses_apart() const { return uses_apart_; }
 
  private:

@@ -63,7 +63,7 @@ class StateSet {
 // micro-batches propose is folded in their global order: with k = 1 - momentum and M micro-batches
 // the value becomes k^M value + the sum over m of momentum k^(M - 1 - m) p_m. That is a weighted
 // sum, which each run of micro-batches adds up for itself; who adds up the runs and the replicas is
-// parallel/state_fold.h.
+// parallel/state_updates.h.
 class StageStates {
  public:
   StageStates() = default;
@@ -71,6 +71,7 @@ class StageStates {
   StageStates(ops::Context& ctx, std::vector<State*> states);
 
   bool empty() const { return states_.empty(); }
+  std::int64_t elements() const { return elements_; }  // of all states
   const std::vector<State*>& states() const { return states_; }
 
   // Allocates memory for what so many runs propose. Without it nothing can be proposed.

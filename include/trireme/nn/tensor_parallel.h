@@ -26,9 +26,9 @@ struct TensorParallel {
   }
 };
 
-// The Copies of a parameter that is used outside tensor-parallel parts. Every tensor rank holds it.
-// With sequence parallelism the ranks see different rows, so their gradients are partial sums.
-Copies outside_copies(const TensorParallel& parallel);
+// The holders of a parameter that is used outside tensor-parallel parts. Every tensor rank holds
+// it. With sequence parallelism the ranks see different rows, so their gradients are partial sums.
+Holders outside_holders(const TensorParallel& parallel);
 
 // Enters a tensor-parallel part: x (outside rows, C) -> (rows, C). The backward sums the ranks'
 // partial gradients.

@@ -2,9 +2,11 @@
 // backward pass goes on.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trireme/parallel/stage.h"
@@ -15,8 +17,8 @@ namespace trireme::parallel {
 
 // A step's gradients are sums over runs of micro-batches (work_split.h). A group is complete when
 // each of its parameters has received its contributions from every micro-batch of a run. Then its
-// reduction over the ranks with other data begins, whose phases the group knows (flat_group.h); or,
-// where this replica has a block of neighbouring runs, it waits as a term of their sum, and the
+// reduction over the ranks with other data begins, a call or two (state_calls.h); or, where this
+// replica has a block of neighbouring runs, it waits as a term of their sum, and the
 // last run's completion begins the only reduction. Each phase starts for one group after the other,
 // in the order in which the groups were completed, which is the same on all replicas. On GPUs, and
 // where blocks make calls over the data dimension themselves, a second phase waits for the next run
@@ -29,19 +31,18 @@ namespace trireme::parallel {
 // their first phase, and all but twice as many must be over (or all but as many, if there is no
 // second phase). So few blocks hold memory, and how many does not depend on timing.
 //
-// Partial sums of the ranks of a replica that hold a copy (Copies::partial), and of the uses of a
+// Partial sums of the ranks of a replica that hold a copy (Holders::partial), and of the uses of a
 // parameter on one stage that are reduced apart, are added up last, so that the order of sums does
 // not depend on how a model is divided among replicas and stages.
 //
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
-// own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
-// algorithms), or partial sums are rounded, the results may differ in the last bits and the copies
-// would drift apart. Then the first holder broadcasts its gradient to the other holders after all
-// reductions.
+// own communicator, and each replica adds up partial sums in its own. If these communicators do not
+// fix the order of sums (NCCL, MPI's own algorithms), or partial sums are rounded, the results may
+// differ in the last bits and the copies would drift apart. Then the first replica's partial sums,
+// and the first holder's gradients, are broadcast to the others after all reductions.
 class GradientReducer : public nn::GradientListener {
  public:
-  // Collective over the model's ranks (pipeline x tensor), and over the data dimension if gradients
-  // travel rounded. So many neighbouring blocks of a chunk have their backward at once
+  // Collective over the grid. So many neighbouring blocks of a chunk have their backward at once
   // (RunOptions::blocks).
   GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {},
                   const WorkSplit& work = {}, int blocks_at_once = 1);
@@ -66,23 +67,36 @@ class GradientReducer : public nn::GradientListener {
   void finish_step();
 
  private:
-  using Phase = nn::FlatGroup::Phase;
+  // A call with its communicator.
+  struct Step {
+    Call call;
+    Communicator* over = nullptr;
+  };
   struct Group {
     nn::FlatGroup* flat = nullptr;
     nn::FlatGroup* of = nullptr;  // its gradients are added to this group's (Stage::UseApart)
+    std::vector<Step> of_run{};   // the phases of a reduction
+    std::vector<Step> at_end{}, handed_on{};
     // The sum over this replica's runs, where there are several, and where it belongs in other
     // memory than the gradients of a run.
     std::optional<TreeSum> sum{};
-    int runs = 0;                  // begun in this step
-    int missing = 0;               // contributions still to come in the last of them
-    std::optional<Phase> phase{};  // of the reduction that is under way
-    std::vector<Work> works{};     // of that phase
+    int runs = 0;                        // begun in this step
+    int missing = 0;                     // contributions still to come in the last of them
+    std::optional<std::size_t> phase{};  // of the reduction that is under way
+    std::vector<Work> works{};           // of that phase
+
+    // A reduction without calls has a phase all the same.
+    std::size_t last_phase() const { return of_run.empty() ? 0 : of_run.size() - 1; }
   };
 
   // Begins a step of so many runs of each replica. There may be fewer than runs_ where each is
   // reduced: then the sums are those of a part of the step.
   void begin_runs(int runs, int run_length);
-  void plan(Group group, const nn::ReductionOptions& options);
+  // `calls` are those of this group.
+  void plan(Group group, const nn::ReductionOptions& options, std::span<const Call> calls);
+  // Whether all ranks that hold a copy of a parameter of the group get the same bits by reducing it
+  // in their own communicators.
+  bool keeps_copies_equal(const Group& group) const;
   // Makes the calls of one run of micro-batches with gradients of zero.
   void rehearse_run();
   void begin_run(Group& group);
@@ -95,17 +109,20 @@ class GradientReducer : public nn::GradientListener {
   bool adds_after_reduction(const Group& group) const {
     return reduces_each_ || !group.flat->keeps_whole_gradients();
   }
-  void start(Group& group, Phase phase);
+  void start(Group& group, std::size_t phase);
   // Takes the group that entered `phase` first to what follows, once its works are done.
-  void move_on(Phase phase);
+  void move_on(std::size_t phase);
   // Starts the second phase of groups whose first is done.
   void poll();
+  // Starts these calls of all groups, and waits for them.
+  void make_all(std::vector<Step> Group::*steps);
   // Waits until the group's reduction is over. Those that started before it move on, too.
   void settle(const Group& group);
 
   using WholeGradients = nn::FlatGroup::WholeGradients;
 
   ops::Context& ctx_;
+  const Stage& stage_;
   // The groups of neighbouring blocks whose backward is computed at once, in the order of the
   // model.
   std::vector<std::vector<nn::FlatGroup*>> at_once_;
@@ -117,7 +134,7 @@ class GradientReducer : public nn::GradientListener {
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::vector<Group*> shared_;  // those that several blocks of the stage use
   // The groups that are in each phase, in the order of starting.
-  std::map<Phase, std::deque<Group*>> under_way_;
+  std::array<std::deque<Group*>, 2> under_way_;
   std::size_t block_groups_ = 1;  // the most of a block
   // Those whose whole gradients have memory until their reduction is over, in the order of
   // starting.
@@ -126,6 +143,10 @@ class GradientReducer : public nn::GradientListener {
   std::map<std::int64_t, std::vector<WholeGradients>> free_;
   bool hands_on_ = false;  // copies are broadcast
 };
+
+// Starts a call of a group's gradients over its communicator.
+Work start_call(ops::Context& ctx, const nn::FlatGroup& group, const Call& call,
+                Communicator& over);
 
 // Collective over the model's ranks (pipeline x tensor), and over those that share a copy of it.
 // Sets sum (1) fp64, on every rank, to the sum of the squares of all gradients of the model, each

@@ -23,15 +23,17 @@ class ShardedWeights {
   using Use = std::vector<nn::FlatGroup*>;
 
   ShardedWeights() = default;
-  // `groups` are all groups of a stage, in the order of the model and over the same ranks.
-  ShardedWeights(std::vector<nn::FlatGroup*> groups, bool whole_weights, int prefetch);
+  // `groups` are all groups of a stage, in the order of the model; `shards` are the ranks of
+  // StateLayout::divided.
+  ShardedWeights(std::vector<nn::FlatGroup*> groups, Communicator& shards, bool whole_weights,
+                 int prefetch);
 
   // Whether weights are gathered for each use. Then passes are collective over the data dimension.
   bool gathers_for_uses() const { return sharded_ && !whole_weights_; }
 
   // The values of shards have changed.
   void changed() { gathered_ = false; }
-  // Collective over GroupRanks::sharded. Where whole weights stay here and shards have changed,
+  // Collective over the shards. Where whole weights stay here and shards have changed,
   // starts to gather all of them. Call it before passes.
   void refresh(ops::Context& ctx);
   // Waits for what is still on its way (on a GPU the context's stream waits).
@@ -39,12 +41,12 @@ class ShardedWeights {
 
   // A pass: begin_pass, then begin_use and end_use for each of `uses`, in their order. Between the
   // two the weights of the use are valid, in the order of the context's stream. begin_use is
-  // collective over GroupRanks::sharded.
+  // collective over the shards.
   void begin_pass(std::vector<Use> uses);
   void begin_use(ops::Context& ctx);
   void end_use();
 
-  // Collective over GroupRanks::sharded. Gathers each group once, so that the ranks are connected.
+  // Collective over the shards. Gathers each group once, so that the ranks are connected.
   void connect(ops::Context& ctx);
 
  private:
@@ -59,6 +61,7 @@ class ShardedWeights {
   bool used_soon(const nn::FlatGroup* group) const;
 
   std::vector<nn::FlatGroup*> groups_;
+  Communicator* shards_ = nullptr;
   bool sharded_ = false, whole_weights_ = true, gathered_ = false;
   std::size_t window_ = 1;  // uses that may hold memory
   std::vector<Use> uses_;   // of the pass

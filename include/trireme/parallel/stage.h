@@ -10,6 +10,7 @@
 #include "trireme/nn/block_run.h"
 #include "trireme/parallel/pipeline_layout.h"
 #include "trireme/parallel/sharded_weights.h"
+#include "trireme/parallel/state_calls.h"
 
 namespace trireme::parallel {
 
@@ -20,7 +21,7 @@ struct StageOptions {
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
   // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
-  // Whether the gradients of the tied parameter's uses are reduced apart and then added up also
+  // Whether the gradients of a shared parameter's uses are reduced apart and then added up also
   // where blocks of one stage share it. Where different stages hold it they always are.
   bool separates_uses = false;
   // How the model's parts lie on the stages.
@@ -54,10 +55,12 @@ class Stage {
   // (BlockPlan::together).
   bool together() const { return together_; }
   // The data dimension, for the calls of such blocks of this stage; null if it has none.
-  Communicator* together_comm() const { return together_comm_.get(); }
+  Communicator* together_comm() const;
+  // The communicator of a span of this stage's residences.
+  Communicator& comm(const Span& span) const;
   // The communicators that this stage and its blocks use besides those of the grid, in an order in
   // which no two ranks that share several of them disagree.
-  const std::vector<Communicator*>& communicators() const { return communicators_; }
+  std::vector<Communicator*> communicators() const;
   // Whether some ranks of the data dimension share one copy of the model's state. Then gradients
   // are wanted for this rank's shard alone.
   bool sharded() const { return grid_.extent(Axis::kShard) > 1; }
@@ -105,6 +108,10 @@ class Stage {
     nn::FlatGroup* of;  // one of groups(), of the same layout
   };
   const std::vector<UseApart>& uses_apart() const { return uses_apart_; }
+  // Where the parameters of groups() and then of uses_apart() are, in this order.
+  std::vector<ResidentGroup> residences() const;
+  // Of states(), as one tensor.
+  ResidentGroup residence_of_states() const;
 
  private:
   using Boundary = decltype(nn::BlockPlan::boundary);
@@ -115,7 +122,7 @@ class Stage {
   std::vector<Communicator*> reducers() const;
   // The elements of a group's gradients that stay here.
   std::int64_t gradients_kept(const nn::FlatGroup& group) const;
-  // Collective over the data dimension and the stages that share the tied parameter. Allocates the
+  // Collective over the data dimension and the stages that share a parameter. Allocates the
   // gradients of the groups that stay here and returns them in the order of groups_. They are
   // undefined if the stage does not train.
   Tensors allocate_gradients(ops::Context& ctx) const;
@@ -127,10 +134,8 @@ class Stage {
   PipelineLayout layout_;
   bool collective_, together_;
   std::vector<int> bounds_;
-  std::vector<Boundary> boundaries_;    // by block of the plan
-  std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
-  std::shared_ptr<Communicator> together_comm_;
-  std::vector<Communicator*> communicators_;
+  std::vector<Boundary> boundaries_;  // by block of the plan
+  std::vector<std::shared_ptr<Communicator>> communicators_;
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
   std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block
   std::vector<nn::FlatGroup*> groups_;

@@ -73,8 +73,8 @@ class QueuedStep {
   StepNumbers numbers_;
 };
 
-class StateFold;    // src/parallel
-class StepCapture;  // src/parallel
+class StateUpdates;  // src/parallel
+class StepCapture;   // src/parallel
 
 class TrainerStep {
  public:
@@ -128,7 +128,7 @@ class TrainerStep {
   StepOptions options_;
   Stage stage_;
   GradientReducer reducer_;
-  std::unique_ptr<StateFold> states_;
+  std::unique_ptr<StateUpdates> states_;
   PipelineExecutor executor_;
   std::optional<PipelineSchedule> schedule_;  // made in the first step
   WorkSplit work_;                            // of this step

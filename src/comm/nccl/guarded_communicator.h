@@ -24,7 +24,7 @@ class GuardedCommunicator : public Communicator {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  const std::string& name() const override { return host_->name(); }
+  const GroupLabel& label() const override { return host_->label(); }
   int world_rank(int member) const override { return host_->world_rank(member); }
   int lane_id() const override { return host_->lane_id(); }
   bool fixes_order_of_sums(DeviceKind device) const override {

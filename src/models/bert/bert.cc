@@ -76,7 +76,7 @@ class BertHead : public nn::Block {
   BertHead(const BertConfig& config, nn::BuildContext& build, const nn::LayerContext& context)
       : stream_(tensor_parallel(build)),
         inside_(context.parallel),
-        transform_(context, {{"transform", config.width, 1, 0, nn::outside_copies(inside_)}},
+        transform_(context, {{"transform", config.width, 1, 0, nn::outside_holders(inside_)}},
                    config.width, true, kBertDeviation),
         norm_(context.child("norm"), nn::NormKind::kLayer, config.width, true,
               static_cast<float>(config.norm_epsilon)),
@@ -165,19 +165,18 @@ nn::ModelPlan bert_plan(const BertConfig& config) {
   const double head_flops = 2.0 * static_cast<double>(config.targets() * (square + table));
   plan.flops_per_sample = 3.0 * head_flops;
 
-  const auto add = [&](std::string name, double flops, double numbers, bool holds_tied,
-                       auto build) {
+  const auto add = [&](std::string name, double flops, double numbers, auto build) {
     plan.blocks.push_back({.name = std::move(name),
                            .flops = flops,
                            .bytes = numbers * sizeof(float),
-                           .holds_tied = holds_tied,
+                           .shares = {kEmbeddingName},
                            .build = build,
                            .boundary = stream_of(width, 0)});
   };
-  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config), true,
+  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config),
       [config](nn::BuildContext& build) { return std::make_unique<BertEmbedding>(config, build); });
   add_layers(plan, sizes, config.layers);
-  add("head", head_flops, head_traffic(config), true,
+  add("head", head_flops, head_traffic(config),
       [config](nn::BuildContext& build) { return std::make_unique<BertHead>(config, build); });
   plan.blocks.back().loss = true;
   plan.blocks.back().boundary = {};

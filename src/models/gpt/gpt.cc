@@ -152,20 +152,21 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
                   config.positions == nn::PositionKind::kLearned ? "learned" : "rotary",
                   config.tied ? ", tied embeddings" : "");
 
-  const auto add = [&](std::string name, double flops, double floats, bool holds_tied, auto make) {
+  const std::vector<std::string> shared(config.tied ? 1 : 0, kEmbeddingName);
+  const auto add = [&](std::string name, double flops, double floats, auto make) {
     plan.blocks.push_back({.name = std::move(name),
                            .flops = flops,
                            .bytes = floats * sizeof(float),
-                           .holds_tied = holds_tied,
+                           .shares = shared,
                            .build = make,
                            .boundary = stream_of(config.width, 0)});
   };
-  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config), config.tied,
+  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config),
       [config](nn::BuildContext& build) {
         return std::make_unique<EmbeddingBlock>(config, build);
       });
   add_layers(plan, sizes, config.layers);
-  add("head", head_flops, head_traffic(config), config.tied,
+  add("head", head_flops, head_traffic(config),
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
   plan.blocks.back().loss = true;
   plan.blocks.back().boundary = {};

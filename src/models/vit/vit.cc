@@ -67,7 +67,7 @@ class VitHead : public nn::Block {
         norm_(context.child("norm"), nn::NormKind::kLayer, config.width, true,
               static_cast<float>(config.norm_epsilon)),
         classifier_(context.child("head"),
-                    {{"classifier", config.classes, 1, 0, nn::outside_copies(context.parallel)}},
+                    {{"classifier", config.classes, 1, 0, nn::outside_holders(context.parallel)}},
                     config.width, true, kVitDeviation) {}
 
   float label_smoothing_;

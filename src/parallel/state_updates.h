@@ -14,11 +14,11 @@ namespace trireme::parallel {
 // runs the bits depend on neither replicas nor stages nor schedules. It takes as many times the
 // states' memory as this replica has runs, and log2 of that for the sum. What travels is one sum
 // or, where runs are dealt out in rounds, one for each run of this replica, in a single call.
-class StateFold {
+class StateUpdates {
  public:
   // Collective over the tensor dimension if the stage has states. Until it is made nothing can be
   // proposed for them.
-  StateFold(ops::Context& ctx, Stage& stage, const WorkSplit& work);
+  StateUpdates(ops::Context& ctx, Stage& stage, const WorkSplit& work);
 
   // Collective over the ranks of commit(). Makes its calls once, with nothing proposed, so that
   // libraries connect.
@@ -36,8 +36,8 @@ class StateFold {
 
   ops::Context& ctx_;
   nn::StageStates& states_;
-  Communicator& replicas_;
-  Communicator& copies_;        // the tensor ranks, each of which holds the states
+  Communicator* replicas_ = nullptr;  // null: there is one
+  Communicator* copies_ = nullptr;    // the tensor ranks, each of which holds the states
   int runs_;                    // of this replica
   bool reduces_each_;           // each run, not the sum of this replica's runs
   bool hands_on_ = false;       // the sums of the first tensor rank are those of all
