@@ -91,8 +91,8 @@ Config training_of(const BenchArguments& given) {
   config.batch.micro = given.micro.value_or(given.batch);
   config.run.precision = given.dtype;
   config.run.same_bits = given.same_bits;
-  config.grid.pipeline = given.pipeline;
-  config.grid.tensor = given.tensor;
+  config.grid[Axis::kPipeline] = given.pipeline;
+  config.grid[Axis::kTensor] = given.tensor;
   config.grid.schedule = given.schedule;
   config.grid.chunks = given.chunks;
   config.shard.stage = given.shard;
@@ -106,7 +106,7 @@ std::string choices_text(const Config& config, const parallel::StepOptions& step
   std::string text;
   if (config.grid.schedule != "1f1b") text += ", " + config.grid.schedule;
   if (step.stage.chunks > 1) text += fmt::format(", {} chunks a stage", step.stage.chunks);
-  if (config.shard.stage > 0) text += fmt::format(", shard.stage {}", config.shard.stage);
+  if (config.shard.divides_state()) text += fmt::format(", shard.stage {}", config.shard.stage);
   if (config.recompute.mode != "none") text += ", recompute " + config.recompute.mode;
   if (config.run.same_bits) text += ", same bits on every grid";
   return text;

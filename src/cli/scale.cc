@@ -79,10 +79,10 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
   plan.steps = given.steps;
   plan.warmup = given.warmup.value_or(std::max(1, given.steps / 4));
   const Config::Grid& grid = given.config.grid;
-  if (grid.data) {
+  if (grid[kDataAxes]) {
     throw ConfigError(fmt::format(
         "grid.data is {}, but in a study it follows from the number of nodes: leave it out",
-        *grid.data));
+        *grid[kDataAxes]));
   }
   plan.grids = given.grids ? scaling::read_grids(*given.grids) : std::vector{grid.shape()};
   if (plan.warmup >= plan.steps) {

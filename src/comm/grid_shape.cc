@@ -11,16 +11,11 @@
 namespace trireme {
 namespace {
 
-// The fields of a request, by kGridDimensions.
-constexpr std::array kRequested = {&GridRequest::data, &GridRequest::pipeline,
-                                   &GridRequest::tensor};
-static_assert(kRequested.size() == kGridDimensions.size());
-
 // Lists the requested dimensions: "tensor=3", "pipeline=2 and tensor=2".
 std::string fixed_dimensions(const GridRequest& request) {
   std::vector<std::string> parts;
-  for (std::size_t i = 0; i < kRequested.size(); ++i) {
-    const std::optional<int>& extent = request.*kRequested[i];
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
+    const std::optional<int>& extent = request.extents[i];
     if (extent) parts.push_back(fmt::format("{}={}", kGridDimensions[i].name, *extent));
   }
   return fmt::format("{}", fmt::join(parts, " and "));
@@ -38,7 +33,7 @@ std::string there_are(int ranks) {
 
 [[noreturn]] void refuse_complete(const GridRequest& request, int world_size) {
   GridRequest model = request;
-  model.data.reset();
+  model[kDataAxes].reset();
   const int unit = model.shape().ranks(), ranks = request.shape().ranks();
   const std::string instead =
       world_size % unit == 0 ? fmt::format("set grid.data={}", world_size / unit)
@@ -156,30 +151,30 @@ std::optional<GridShape> read_extents(std::string_view text, Axes axes) {
 }
 
 void GridRequest::ask_for(const GridShape& shape, Axes axes) {
-  for (std::size_t i = 0; i < kRequested.size(); ++i) {
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
     const Axes dimension = kGridDimensions[i].axes;
-    if (axes.contains(dimension)) this->*kRequested[i] = shape.extent(dimension);
+    if (axes.contains(dimension)) extents[i] = shape.extent(dimension);
   }
 }
 
 const GridDimension* GridRequest::takes_rest() const {
-  for (std::size_t i = 0; i < kRequested.size(); ++i) {
-    if (!(this->*kRequested[i])) return &kGridDimensions[i];
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
+    if (!extents[i]) return &kGridDimensions[i];
   }
   return nullptr;
 }
 
 GridShape GridRequest::shape() const {
   GridShape shape;
-  for (std::size_t i = 0; i < kRequested.size(); ++i) {
-    shape.set_extent(kGridDimensions[i].axes, (this->*kRequested[i]).value_or(1));
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
+    shape.set_extent(kGridDimensions[i].axes, extents[i].value_or(1));
   }
   return shape;
 }
 
 GridShape resolve_grid(const GridRequest& request, int world_size) {
-  for (std::size_t i = 0; i < kRequested.size(); ++i) {
-    const std::optional<int>& extent = request.*kRequested[i];
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
+    const std::optional<int>& extent = request.extents[i];
     if (extent && *extent < 1) {
       throw ConfigError(
           fmt::format("grid.{} is {}: it must be at least 1", kGridDimensions[i].name, *extent));

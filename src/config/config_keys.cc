@@ -367,12 +367,12 @@ void visit_paths(Config& config, const std::function<void(std::string&)>& visit)
 }
 
 void add_dimension_keys(Options& options, GridRequest& grid) {
-  options.add("grid.data", grid.data, "replicas",
+  options.add("grid.data", grid[kDataAxes], "replicas",
               "data parallelism; auto: what the other two leave of the ranks",
               between(1, limits::kRanks), OnChange::kCompared);
-  options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism",
+  options.add("grid.pipeline", grid[Axis::kPipeline], "stages", "pipeline parallelism",
               between(1, limits::kRanks), OnChange::kCompared);
-  options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
+  options.add("grid.tensor", grid[Axis::kTensor], "ranks per stage", "tensor parallelism",
               between(1, limits::kRanks), OnChange::kCompared);
 }
 

@@ -116,7 +116,7 @@ InferencePlan::InferencePlan(const Checkpoint& checkpoint,
   stage.compute = compute_type(precision.value_or(training.run.precision));
   stage.trains = false;
   stage.seed = {};
-  stage.whole_weights = shard.stage < 3;
+  stage.whole_weights = !shard.divides_weights();
   stage.prefetch = shard.prefetch;
 }
 

@@ -67,11 +67,11 @@ void remark_grid(const JobPoint& point, std::vector<std::string>& remarks) {
   const GridRequest& asked = point.config.grid;
   const GridShape& grid = point.grid;
   const GridDimension* taker = asked.takes_rest();
-  if (!asked.data || taker == nullptr || grid.extent(taker->axes) == 1) return;
+  if (!asked[kDataAxes] || taker == nullptr || grid.extent(taker->axes) == 1) return;
   remarks.push_back(
       fmt::format("grid.data is {}, so the {} ranks are used as a grid of {}: "
                   "grid.{} became {}; without grid.data there would be {} replicas",
-                  *asked.data, grid.ranks(), grid.to_string(), taker->name,
+                  *asked[kDataAxes], grid.ranks(), grid.to_string(), taker->name,
                   grid.extent(taker->axes), grid.ranks() / asked.shape().extent(kModelAxes)));
 }
 

@@ -187,9 +187,10 @@ int micro_batches_to_divide(const JobPlan& plan) {
 
 // A data dimension that the user has given does not shrink.
 int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan& plan) {
-  const bool fixed =
-      config.grid.data || std::any_of(plan.points.begin(), plan.points.end(),
-                                      [](const JobPoint& point) { return point.config.grid.data; });
+  const bool fixed = config.grid[kDataAxes] ||
+                     std::any_of(plan.points.begin(), plan.points.end(), [](const JobPoint& point) {
+                       return point.config.grid[kDataAxes];
+                     });
   return fixed ? request.nodes.least : std::min(request.min_nodes, request.nodes.least);
 }
 

@@ -75,7 +75,7 @@ std::string runs_text(const parallel::WorkSplit& work) {
 std::string shards_text(const Config& config, const nn::ModelPlan& plan,
                         const parallel::TrainerStep& step) {
   const parallel::Stage& stage = step.stage();
-  const int stage_of_zero = config.shard.stage;
+  const Config::Shard& shard = config.shard;
   const GridShape& grid = stage.grid().shape();
   const double count = grid[Axis::kShard], copies = grid[Axis::kReplicate];
   double weights = 0.0, gradients = 0.0;  // bytes that come to this rank in a step
@@ -93,16 +93,16 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
   const parallel::WorkSplit& work = step.options().work;
   if (work.reduces_each()) gradients *= work.runs();
   // Forward and backward of every micro-batch.
-  if (stage_of_zero == 3) weights *= 2.0 * work.most();
+  if (shard.divides_weights()) weights *= 2.0 * work.most();
   const bool whole_gradients = stage.options().whole_gradients;
-  const bool says_why = whole_gradients && stage_of_zero >= 2;
+  const bool says_why = whole_gradients && shard.divides_gradients();
   return fmt::format(
       "shard.stage {}: each rank holds 1/{} of {}{}master weights and optimizer state{}; a step "
       "brings rank 0 {}{:.1f} MiB of weights and {:.1f} MiB of gradients{}{}",
-      stage_of_zero, grid[Axis::kShard], stage_of_zero == 3 ? "weights, " : "",
+      shard.stage, grid[Axis::kShard], shard.divides_weights() ? "weights, " : "",
       whole_gradients ? "" : "gradients, ",
       copies > 1 && !config.shard.group ? " (shard.group by the network)" : "",
-      stage_of_zero == 3 ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
+      shard.divides_weights() ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
       says_why ? "; whole gradients stay, since " : "",
       says_why ? why_whole_gradients_stay(config, plan, grid) : "");
 }

@@ -29,10 +29,10 @@ class Search {
   std::string find() const {
     for (const auto& [tensor, pipeline] : grids()) {
       Config config = run_.config;
-      config.grid.tensor = tensor;
-      config.grid.pipeline = pipeline;
+      config.grid[Axis::kTensor] = tensor;
+      config.grid[Axis::kPipeline] = pipeline;
       const int replicas = run_.grid.ranks() / (tensor * pipeline);
-      if (config.grid.data) config.grid.data = replicas;
+      if (config.grid[kDataAxes]) config.grid[kDataAxes] = replicas;
       const int last_stage = replicas > 1 ? kLastStage : config.shard.stage;
       for (; config.shard.stage <= last_stage; ++config.shard.stage) {
         for (const std::optional<int>& group : shard_groups(config, replicas)) {
@@ -69,7 +69,7 @@ class Search {
   // all replicas share one copy.
   std::vector<std::optional<int>> shard_groups(const Config& config, int replicas) const {
     const std::optional<int> given = run_.config.shard.group;
-    if (!given || config.shard.stage == 0 || replicas == 1) return {given};
+    if (!given || !config.shard.divides_state() || replicas == 1) return {given};
     std::vector<std::optional<int>> groups;
     for (int group = *given; group <= replicas; ++group) {
       if (replicas % group == 0) groups.emplace_back(group);
@@ -89,7 +89,7 @@ class Search {
     };
     const auto strongest_fits = [&](int micro) { return fits(with(micro, kModes.back())); };
     // A larger micro-batch needs more, unless smaller ones take more shards of sums over runs.
-    const bool larger_needs_more = config.shard.stage < 2;
+    const bool larger_needs_more = !config.shard.divides_gradients();
     if (larger_needs_more && !strongest_fits(sizes.back())) return {};
     const auto found =
         larger_needs_more
@@ -145,14 +145,14 @@ class Search {
     add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
     add("batch.micro", config.batch.micro, run_.config.batch.micro);
     add("shard.stage", config.shard.stage, run_.config.shard.stage);
-    if (config.shard.stage > 0 && config.shard.group != run_.config.shard.group) {
+    if (config.shard.divides_state() && config.shard.group != run_.config.shard.group) {
       const auto replicas =
-          config.grid.data.value_or(grid.ranks() / (*config.grid.tensor * *config.grid.pipeline));
+          config.grid[kDataAxes].value_or(grid.ranks() / config.grid.shape().extent(kModelAxes));
       add("shard.group", config.shard.group.value_or(replicas), 0);
     }
-    if (config.grid.data) add("grid.data", *config.grid.data, grid.extent(kDataAxes));
-    add("grid.tensor", *config.grid.tensor, grid[Axis::kTensor]);
-    add("grid.pipeline", *config.grid.pipeline, grid[Axis::kPipeline]);
+    if (config.grid[kDataAxes]) add("grid.data", *config.grid[kDataAxes], grid.extent(kDataAxes));
+    add("grid.tensor", *config.grid[Axis::kTensor], grid[Axis::kTensor]);
+    add("grid.pipeline", *config.grid[Axis::kPipeline], grid[Axis::kPipeline]);
     return text;
   }
 

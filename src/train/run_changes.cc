@@ -94,8 +94,8 @@ std::map<std::string, std::string> choices_before(const CheckpointInfo& info,
   try {
     const Config config = config_from_ini(info.config, origin);
     const int runs = runs_of_batch(config);
-    if (runs != 0 || config.grid.data) {
-      choices["batch_runs"] = std::to_string(runs != 0 ? runs : *config.grid.data);
+    if (runs != 0 || config.grid[kDataAxes]) {
+      choices["batch_runs"] = std::to_string(runs != 0 ? runs : *config.grid[kDataAxes]);
     }
   } catch (const ConfigError&) {  // it knew other keys, so its runs are not known
   }

@@ -301,7 +301,7 @@ bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
   if (!run_.config.run.same_bits) return false;
   try {
     const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
-    return before.run.same_bits && before.grid.tensor == run_.grid.shape()[Axis::kTensor];
+    return before.run.same_bits && before.grid[Axis::kTensor] == run_.grid.shape()[Axis::kTensor];
   } catch (const ConfigError&) {  // of another version, which knew other keys
     return false;
   }

@@ -24,22 +24,22 @@ std::vector<GridShape> grids_of_same_bits(const Config& config, const GridReques
   std::vector<GridShape> grids;
   for (int data = runs_of_batch(config); data >= 1; data /= 2) {
     GridRequest wanted = request;
-    if (wanted.data.value_or(data) != data) continue;
-    wanted.data = data;
-    wanted.tensor = request.tensor.value_or(1);
-    const int of_stage = data * *wanted.tensor;
+    if (wanted[kDataAxes].value_or(data) != data) continue;
+    wanted[kDataAxes] = data;
+    wanted[Axis::kTensor] = request[Axis::kTensor].value_or(1);
+    const int of_stage = data * *wanted[Axis::kTensor];
     if (ranks % of_stage != 0) continue;
     const int stages = ranks / of_stage;
-    if (wanted.pipeline.value_or(stages) != stages) continue;
+    if (wanted[Axis::kPipeline].value_or(stages) != stages) continue;
     const auto layout = parallel::schedule_layout(config.grid.schedule, stages, config.grid.chunks);
     if (layout.parts() > blocks ||
         !parallel::takes_micro_batches(config.grid.schedule, layout, micro_batches / data)) {
       continue;
     }
     const int group = config.shard.group.value_or(data);
-    if (config.shard.stage == 3 && data == 1) continue;
-    if (config.shard.stage > 0 && data > 1 && data % group != 0) continue;
-    wanted.pipeline = stages;
+    if (config.shard.divides_weights() && data == 1) continue;
+    if (config.shard.divides_state() && data > 1 && data % group != 0) continue;
+    wanted[Axis::kPipeline] = stages;
     grids.push_back(wanted.shape());
   }
   return grids;
@@ -59,7 +59,7 @@ void check_batch_runs(const Config& config, const GridShape& grid) {
   if (config.run.same_bits) {
     std::vector<std::string> others;
     GridRequest request;
-    request.tensor = grid[Axis::kTensor];
+    request[Axis::kTensor] = grid[Axis::kTensor];
     for (const GridShape& other : grids_of_same_bits(config, request, grid.ranks())) {
       others.push_back(other.extents_text(" x "));
     }
@@ -123,9 +123,9 @@ void check_step_size(const Config& config, const models::Model& model) {
 }  // namespace
 
 GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
-  if (shard.stage == 0) return grid;
+  if (!shard.divides_state()) return grid;
   const int replicas = grid.extent(kDataAxes);
-  if (replicas == 1 && shard.stage == 3) {
+  if (replicas == 1 && shard.divides_weights()) {
     throw ConfigError(
         "shard.stage 3 divides the weights among data replicas, but grid.data is 1: start more "
         "ranks, or leave shard.stage out");

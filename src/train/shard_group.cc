@@ -30,7 +30,7 @@ std::vector<GridShape> grids_of_shards(const Config& config, const GridShape& gr
                                        const std::optional<JobNetwork>& network, bool on_gpus) {
   std::vector<GridShape> grids;
   const int replicas = grid.extent(kDataAxes), of_model = grid.extent(kModelAxes);
-  const bool open = config.shard.stage > 0 && !config.shard.group && network.has_value();
+  const bool open = config.shard.divides_state() && !config.shard.group && network.has_value();
   if (open && (on_gpus || slower_between_nodes(network->rates))) {
     const int ranks = ranks_of_each_node(network->blocks).value_or(0);
     const int of_node = ranks % of_model == 0 ? ranks / of_model : 0;

@@ -72,11 +72,13 @@ Gradients smaller_gradients(const Config& config, const nn::ModelPlan& model, co
 
 Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
                             const parallel::StepOptions& step) {
-  const int stage = config.shard.stage;
+  const Config::Shard& shard = config.shard;
   const auto work = parallel::WorkSplit::even(
       config.batch.global / config.batch.micro, grid.extent(kDataAxes),
-      {runs_of_batch(config), stage >= 2, models::joins_replicas(config.model)});
-  if (stage < 2) return {work, fmt::format("shard.stage {} does not divide gradients", stage)};
+      {runs_of_batch(config), shard.divides_gradients(), models::joins_replicas(config.model)});
+  if (!shard.divides_gradients()) {
+    return {work, fmt::format("shard.stage {} does not divide gradients", shard.stage)};
+  }
   if (!work.keeps_runs()) return smaller_gradients(config, model, grid, step, work);
   if (work.runs_of_step() != work.micro_batches()) return {work, "a run has several micro-batches"};
   return {work, work.reduces_each_micro_batch()
@@ -95,7 +97,7 @@ parallel::StepOptions options_without_runs(const Config& config) {
   const auto layout = parallel::schedule_layout(config.grid.schedule, 1, config.grid.chunks);
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
-  options.stage.whole_weights = config.shard.stage < 3;
+  options.stage.whole_weights = !config.shard.divides_weights();
   options.stage.prefetch = config.shard.prefetch;
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};

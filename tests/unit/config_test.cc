@@ -163,7 +163,7 @@ TEST(Config, ChangesThatCanChangeResultsAreListed) {
   now.log.every = 7;
   now.checkpoint.keep = 9;
   now.comm.timeout = 5;
-  now.grid.tensor = 2;
+  now.grid[Axis::kTensor] = 2;
   EXPECT_EQ(changes(ini, now), "");
   now.comm.order = "any";
   now.comm.reduce = "bf16";

@@ -108,7 +108,7 @@ TEST(Grid, ARequestTakesExtentsOfAShape) {
   request.ask_for({4, 3, 2});
   EXPECT_EQ(request, (GridRequest{4, 3, 2}));
   EXPECT_EQ(request.takes_rest(), nullptr);
-  request.tensor.reset();
+  request[Axis::kTensor].reset();
   EXPECT_EQ(std::string(request.takes_rest()->name), "tensor");
 }
 

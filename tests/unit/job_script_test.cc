@@ -125,7 +125,7 @@ TEST_F(Job, TakesWhatFits) {
 }
 
 TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
-  config_.grid.tensor = 3;
+  config_.grid[Axis::kTensor] = 3;
   // bad input: `job`: a grid that nodes x tasks do not fill | 2 nodes x 2 tasks: a grid with
   // tensor=3 needs a multiple of 3 ranks, and there are 4: 3 or 6 would fit; 3 nodes would do |
   // 2
@@ -142,7 +142,7 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
             "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, and there are 8: take 2, or set "
             "grid.data=8; 1 node would do");
   config_.grid = {};
-  config_.grid.tensor = 8;
+  config_.grid[Axis::kTensor] = 8;
   request_.nodes = 4;
   request_.tasks_per_node = 4;
   config_.model.keys["heads"] = "4";
@@ -156,11 +156,11 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   EXPECT_EQ(refusal(),
             "8 nodes x 2 tasks: 4 micro-batches a step (batch.global 8 / batch.micro 2) are fewer "
             "than 16 data replicas: each needs one at least");
-  config_.grid.pipeline = 16;
+  config_.grid[Axis::kPipeline] = 16;
   EXPECT_EQ(refusal(),
             "more stages than blocks: grid.pipeline is 16, but the model has 9 blocks; "
             "grid.pipeline can be 1 to 9");
-  config_.grid.pipeline = 1;
+  config_.grid[Axis::kPipeline] = 1;
   config_.batch.global = 9;
   EXPECT_EQ(
       refusal(),
@@ -286,16 +286,16 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
   EXPECT_EQ(refusal("@NODES@ @NODE_COUNTS@"),
             "--nodes 2-4: template chain measures fixed numbers of nodes: --nodes 4, and --counts "
             "says which of them");
-  config_.grid.data = 4;
+  config_.grid[kDataAxes] = 4;
   EXPECT_EQ(refusal(),
             "--nodes 2-4: 2 nodes would be a grid of 4 x 1 x 1 (data x pipeline x tensor), and 4 "
             "nodes one of 4 x 2 x 1 (data x pipeline x tensor): only the data dimension can follow "
             "the nodes, so leave grid.data out");
   config_.grid = {};
-  config_.grid.tensor = 2;
-  config_.grid.pipeline = 3;  // six ranks, of eight, or six, or four
+  config_.grid[Axis::kTensor] = 2;
+  config_.grid[Axis::kPipeline] = 3;  // six ranks, of eight, or six, or four
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{1, 3, 2}));
-  config_.grid.pipeline = 5;
+  config_.grid[Axis::kPipeline] = 5;
   EXPECT_NE(refusal().find("4 nodes x 2 tasks: a grid with pipeline=5 and tensor=2 needs"),
             std::string::npos);
   request_.nodes = {100, static_cast<int>(limits::kRanks)};
@@ -387,8 +387,8 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
     const Config given = config_;
     config_.recompute.mode = mode;
     config_.batch.micro = micro;
-    config_.grid.tensor = tensor;
-    config_.grid.pipeline = pipeline;
+    config_.grid[Axis::kTensor] = tensor;
+    config_.grid[Axis::kPipeline] = pipeline;
     config_.shard.stage = stage;
     node_mib_.reset();
     const double bytes = plan().points.at(0).memory.total + kProcessBytes;
@@ -417,7 +417,7 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
     return nearest(most_sharded - 1).find(grid) != std::string::npos;
   };
   EXPECT_TRUE(names(" --grid.tensor 2, which fits")) << nearest(most_sharded - 1);
-  config_.grid.data = 4;
+  config_.grid[kDataAxes] = 4;
   EXPECT_TRUE(names(" --grid.data 2 --grid.tensor 2, which fits")) << nearest(most_sharded - 1);
 }
 
@@ -524,15 +524,15 @@ TEST_F(Job, RemarksWhatTheUserShouldKnow) {
   config_.data.train = {{"/dev/null"}};
   config_.data.validation.clear();
   EXPECT_EQ(remarks(), std::vector<std::string>());
-  config_.grid.data = 2;
+  config_.grid[kDataAxes] = 2;
   EXPECT_EQ(remarks(), std::vector<std::string>(
                            {"grid.data is 2, so the 4 ranks are used as a grid of 2 x 2 x "
                             "1 (data x pipeline x tensor): grid.pipeline became 2; "
                             "without grid.data there would be 4 replicas"}));
-  config_.grid.pipeline = 1;
+  config_.grid[Axis::kPipeline] = 1;
   EXPECT_NE(remarks().at(0).find("grid.tensor became 2; without grid.data there would be 4"),
             std::string::npos);
-  config_.grid.tensor = 2;
+  config_.grid[Axis::kTensor] = 2;
   EXPECT_EQ(remarks(), std::vector<std::string>());
 }
 
@@ -606,7 +606,7 @@ TEST_F(Job, RefusesValuesThatCannotStandInAScript) {
 
 TEST_F(Job, WritesOutTheRun) {
   config_.run.folder = "my run";
-  config_.grid.tensor = 2;
+  config_.grid[Axis::kTensor] = 2;
   EXPECT_EQ(script("@NODES@ @TRIREME@\n  # @OPTIONS@\n# @STEP_FUNCTIONS@\n"),
             "2 '/opt/my tools/trireme'\n"
             "  '--run.folder=my run'\n  --run.threads=1\n  --model.preset=test-gpt\n"
@@ -634,7 +634,7 @@ TEST_F(Job, LeavesStagesOpenWhereTheyChangeNoBit) {
   EXPECT_EQ(grid_flags(), "--grid.pipeline=1 --grid.tensor=1 ");
   config_.run.same_bits = true;
   EXPECT_EQ(grid_flags(), "--grid.tensor=1 ");
-  config_.grid.pipeline = 2;
+  config_.grid[Axis::kPipeline] = 2;
   EXPECT_EQ(grid_flags(), "--grid.pipeline=2 --grid.tensor=1 ");
 }
 

@@ -40,7 +40,7 @@ nn::ModelPlan model_of(const Case& c) {
 
 Config config_of(const Case& c) {
   Config config;
-  config.grid.data = c.replicas;
+  config.grid[kDataAxes] = c.replicas;
   config.batch.micro = 1;
   config.batch.global = c.micro_batches;
   config.batch.runs = c.runs;
@@ -113,7 +113,7 @@ TEST(WorkOfConfig, OneRunOfOneMicroBatchKeepsNoWholeGradients) {
 }
 
 std::string refused_to_join(Config config, int replicas) {
-  config.grid.data = replicas;
+  config.grid[kDataAxes] = replicas;
   return testing::message_of([&] { check_joined_replicas(config, GridShape(replicas, 1, 1)); });
 }
 
@@ -206,10 +206,10 @@ TEST(ShardGroup, ReplicasOfANodeShareWhereTheNetworkIsSlower) {
   EXPECT_EQ(groups_of(config, slow), std::vector{1});
   // A replica of two ranks: two of them are on a node.
   config = config_of({.replicas = 6, .micro_batches = 6, .stage = 1});
-  config.grid.tensor = 2;
+  config.grid[Axis::kTensor] = 2;
   EXPECT_EQ(groups_of(config, slow), (std::vector{2, 6}));
   config = config_of({.replicas = 4, .micro_batches = 4, .stage = 1});
-  config.grid.tensor = 3;
+  config.grid[Axis::kTensor] = 3;
   EXPECT_EQ(groups_of(config, slow), std::vector{4});
   // Three quarters of the replicas would not add along the tree.
   config = config_of({.replicas = 8, .micro_batches = 8, .stage = 1});

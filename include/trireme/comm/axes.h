@@ -72,6 +72,13 @@ inline constexpr std::array kGridDimensions = {GridDimension{"data", kDataAxes},
 // The names of the dimensions that have these axes: "pipeline x tensor" for kModelAxes and " x ".
 std::string dimension_names(std::string_view separator, Axes axes = kAllAxes);
 
+// The place in kGridDimensions of the dimension that has these axes and no other.
+constexpr std::size_t dimension_with(Axes axes) {
+  std::size_t i = 0;
+  while (!(kGridDimensions[i].axes == axes)) ++i;
+  return i;
+}
+
 // A number for each of kGridDimensions.
 using DimensionNumbers = std::array<int, kGridDimensions.size()>;
 

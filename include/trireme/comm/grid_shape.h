@@ -80,8 +80,11 @@ std::optional<GridShape> read_extents(std::string_view text, Axes axes = kAllAxe
 // The grid that grid.* asks for. A dimension that is left out follows from the number of ranks. If
 // several are left out, data takes all ranks that remain and the others are 1.
 struct GridRequest {
-  std::optional<int> data, pipeline, tensor;
+  std::array<std::optional<int>, kGridDimensions.size()> extents{};  // by kGridDimensions
 
+  // Of the dimension with these axes.
+  std::optional<int>& operator[](Axes axes) { return extents[dimension_with(axes)]; }
+  const std::optional<int>& operator[](Axes axes) const { return extents[dimension_with(axes)]; }
   bool operator==(const GridRequest&) const = default;
 
   // Asks for the extents of the shape in the dimensions that have these axes.

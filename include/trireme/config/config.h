@@ -95,6 +95,11 @@ struct Config {
     std::optional<int> group;  // ranks; empty: the whole data dimension
     int prefetch = 1;          // blocks
     bool operator==(const Shard&) const = default;
+
+    // What the data replicas that share a copy divide.
+    bool divides_state() const { return stage >= 1; }  // the optimizer's, and master weights
+    bool divides_gradients() const { return stage >= 2; }
+    bool divides_weights() const { return stage >= 3; }
   } shard;
 
   struct Recompute {
