@@ -16,23 +16,108 @@
 
 namespace trireme {
 
-PreparedRun::PreparedRun(Runtime& ranks, const Config& wanted, std::optional<ComputeDevice> chosen)
-    : phases(ranks.startup()),
-      runtime(ranks),
-      config(wanted),
-      task(tasks::task_of(config.model)),
-      sample(models::sample_shape(config.model)),
-      bits(settle_same_bits(runtime.world(), config)),
-      device(chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config))),
-      network(plan_network()),
-      shape(resolve_run_grid(config, runtime.size())),
-      train_data(open_training_data()),
-      model(models::resolve(config.model, train_data->facts())),
-      traffic(choose_shards()),
-      validation_data(open_validation_data()),
-      placement(place()),
-      fabric(leads() ? make_fabric_record(network, runtime.hosts(), placement.order, shape, traffic)
-                     : std::nullopt),
+namespace {
+
+// Collective. Before the grid makes its communicators.
+NetworkOfJob plan_network(Runtime& runtime, const Config& config) {
+  NetworkOfJob read = read_job_network(runtime, config.comm.network);
+  if (runtime.rank() == 0) {
+    for (const std::string& remark : read.remarks) report_line("comm.network: " + remark);
+  }
+  plan_communicators(runtime, read, config.comm);
+  return read;
+}
+
+struct ShardChoice {
+  GridShape shape;
+  GridTraffic traffic;  // of a step; on the leading rank
+};
+
+// Collective. Decides how many replicas of `grid` share one copy, by the network and by memory.
+ShardChoice choose_shards(Runtime& runtime, const Config& config, const models::Model& model,
+                          const ComputeDevice& device, const NetworkOfJob& network,
+                          const GridShape& grid) {
+  check_model_fits_grid(config, model, grid);
+  const auto check = [&](const GridShape& on, const FindRemedy& remedy) {
+    return check_memory_here(dry_run_input(config, model, on), runtime, device, remedy);
+  };
+  const std::vector<GridShape> grids =
+      grids_of_shards(config, grid, network.network, device.carrier == "nccl");
+  for (std::size_t i = 0; i + 1 < grids.size(); ++i) {
+    try {
+      return {grids[i], traffic_of(check(grids[i], usual_remedies))};
+    } catch (const ConfigError&) {  // it does not fit, on all ranks
+    }
+  }
+  const RunOfRanks run{.config = config,
+                       .model = model,
+                       .grid = grid,
+                       .ranks_of_node = runtime.local_size(),
+                       .device = dry_device(device)};
+  return {grid, traffic_of(check(
+                    grid, [&](const FitsMemory& fits) { return nearest_setting(run, fits); }))};
+}
+
+// Collective.
+std::shared_ptr<const tasks::TaskData> open_validation_data(Runtime& runtime, const Config& config,
+                                                            const tasks::Task& task,
+                                                            const tasks::TaskData& train_data) {
+  if (config.data.validation.empty()) return nullptr;
+  tasks::DataRequest request = held_out_data(config, train_data.encoding());
+  request.tokenizer = train_data.tokenizer();
+  auto opened = task.open(request, runtime.world());
+  train_data.check_fits(*opened);
+  return opened;
+}
+
+}  // namespace
+
+RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDevice> chosen) {
+  StartupPhases phases(runtime.startup());
+  Config config = wanted;
+  const tasks::Task& task = tasks::task_of(config.model);
+  Shape sample = models::sample_shape(config.model);
+  BitsOfStart bits = settle_same_bits(runtime.world(), config);
+  ComputeDevice device =
+      chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config));
+  NetworkOfJob network = plan_network(runtime, config);
+  const GridShape grid = resolve_run_grid(config, runtime.size());
+  // The keys of the model determine what a sample is, and the data determine how many tokens or
+  // classes there are.
+  std::shared_ptr<const tasks::TaskData> train_data =
+      task.open(training_data(config), runtime.world());
+  resolve_epochs(config, train_data->samples());
+  models::Model model = models::resolve(config.model, train_data->facts());
+  const ShardChoice shards = choose_shards(runtime, config, model, device, network, grid);
+  auto validation_data = open_validation_data(runtime, config, task, *train_data);
+  phases.done("data");
+  Placement placement =
+      place_grid(runtime, config.grid.order, shards.shape, shards.traffic, network.network);
+  std::optional<FabricRecord> fabric;
+  if (runtime.rank() == 0) {
+    fabric =
+        make_fabric_record(network, runtime.hosts(), placement.order, shards.shape, shards.traffic);
+  }
+  config.model = model.request;
+  config.grid.ask_for(shards.shape);
+  return {.runtime = runtime,
+          .phases = std::move(phases),
+          .task = task,
+          .sample = std::move(sample),
+          .bits = std::move(bits),
+          .device = std::move(device),
+          .network = std::move(network),
+          .train_data = std::move(train_data),
+          .model = std::move(model),
+          .shape = shards.shape,
+          .validation_data = std::move(validation_data),
+          .placement = std::move(placement),
+          .fabric = std::move(fabric),
+          .config = std::move(config)};
+}
+
+PreparedRun::PreparedRun(RunPlan plan)
+    : RunPlan(std::move(plan)),
       grid(runtime, shape, placement.order),
       tuner(tune_before_steps()),
       step(device.context, grid, model.plan, options_of_step()),
@@ -40,75 +125,11 @@ PreparedRun::PreparedRun(Runtime& ranks, const Config& wanted, std::optional<Com
       // This comes last, so that a faulty configuration or missing data leave no folder behind.
       folder(runtime.world(), config.run.folder) {
   phases.done("folder");
-  config.model = model.request;
-  config.grid.ask_for(shape);
 }
 
 std::int64_t PreparedRun::checkpoint_bytes() const {
   const std::size_t of_each = 1 + optim::state_names(step.options().optimizer).size();
   return static_cast<std::int64_t>(of_each * sizeof(float)) * model.plan.parameters;
-}
-
-// Collective. Before the grid makes its communicators.
-NetworkOfJob PreparedRun::plan_network() {
-  NetworkOfJob read = read_job_network(runtime, config.comm.network);
-  if (leads()) {
-    for (const std::string& remark : read.remarks) report_line("comm.network: " + remark);
-  }
-  plan_communicators(runtime, read, config.comm);
-  return read;
-}
-
-// Collective. The keys of the model determine what a sample is, and the data determine how many
-// tokens or classes there are.
-std::shared_ptr<const tasks::TaskData> PreparedRun::open_training_data() {
-  auto opened = task.open(training_data(config), runtime.world());
-  resolve_epochs(config, opened->samples());
-  return opened;
-}
-
-// Collective. Decides how many replicas share one copy, by the network and by memory. Returns what
-// a step then sends.
-GridTraffic PreparedRun::choose_shards() {
-  check_model_fits_grid(config, model, shape);
-  const auto check = [&](const GridShape& on, const FindRemedy& remedy) {
-    return check_memory_here(dry_run_input(config, model, on), runtime, device, remedy);
-  };
-  const std::vector<GridShape> grids =
-      grids_of_shards(config, shape, network.network, device.carrier == "nccl");
-  for (std::size_t i = 0; i + 1 < grids.size(); ++i) {
-    try {
-      const auto forecast = check(grids[i], usual_remedies);
-      shape = grids[i];
-      return traffic_of(forecast);
-    } catch (const ConfigError&) {  // it does not fit, on all ranks
-    }
-  }
-  const RunOfRanks run{.config = config,
-                       .model = model,
-                       .grid = shape,
-                       .ranks_of_node = runtime.local_size(),
-                       .device = dry_device(device)};
-  return traffic_of(
-      check(shape, [&](const FitsMemory& fits) { return nearest_setting(run, fits); }));
-}
-
-// Collective.
-std::shared_ptr<const tasks::TaskData> PreparedRun::open_validation_data() {
-  std::shared_ptr<const tasks::TaskData> opened;
-  if (!config.data.validation.empty()) {
-    tasks::DataRequest request = held_out_data(config, train_data->encoding());
-    request.tokenizer = train_data->tokenizer();
-    opened = task.open(request, runtime.world());
-    train_data->check_fits(*opened);
-  }
-  phases.done("data");
-  return opened;
-}
-
-// Collective.
-Placement PreparedRun::place() {
-  return place_grid(runtime, config.grid.order, shape, traffic, network.network);
 }
 
 // Collective. Before the stages are built, since these ask whether sums have a fixed order.

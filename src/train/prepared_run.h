@@ -26,35 +26,40 @@
 
 namespace trireme {
 
-// The parts are made in the order in which they stand here, each from those before it.
-struct PreparedRun {
-  // Collective over the world. Makes all parts, and leaves no folder behind if one of them cannot
-  // be made. `chosen`: the device that the caller has already chosen according to `wanted`. Throws
-  // the Errors of the parts.
-  PreparedRun(Runtime& ranks, const Config& wanted, std::optional<ComputeDevice> chosen);
-  PreparedRun(const PreparedRun&) = delete;
-  PreparedRun& operator=(const PreparedRun&) = delete;
-
-  bool leads() const { return runtime.rank() == 0; }
-
-  // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
-  std::int64_t checkpoint_bytes() const;
-
-  StartupPhases phases;
+// What is decided before ranks connect: values, each made from those before it.
+struct RunPlan {
   Runtime& runtime;
-  Config config;  // with all values that follow from the ranks, the data and the model
+  StartupPhases phases;
   const tasks::Task& task;
   Shape sample;  // of the task
   BitsOfStart bits;
   ComputeDevice device;
   NetworkOfJob network;  // for which the communicators are planned
-  GridShape shape;
   std::shared_ptr<const tasks::TaskData> train_data;
   models::Model model;
-  GridTraffic traffic;                                     // of a step; on the leading rank
+  GridShape shape;
   std::shared_ptr<const tasks::TaskData> validation_data;  // null: there are none
   Placement placement;
   std::optional<FabricRecord> fabric;  // on the leading rank, where a network is known
+  Config config;  // with all values that follow from the ranks, the data and the model
+
+  bool leads() const { return runtime.rank() == 0; }
+};
+
+// Collective over the world. `chosen`: the device that the caller has already chosen according to
+// `wanted`. Throws the Errors of the parts.
+RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDevice> chosen);
+
+// A plan, and what communicates.
+struct PreparedRun : RunPlan {
+  // Collective over the world. Leaves no folder behind if one of the parts cannot be made.
+  explicit PreparedRun(RunPlan plan);
+  PreparedRun(const PreparedRun&) = delete;
+  PreparedRun& operator=(const PreparedRun&) = delete;
+
+  // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
+  std::int64_t checkpoint_bytes() const;
+
   ProcessGrid grid;
   std::optional<AlgorithmTuner> tuner;  // with comm.tune, on ranks that talk over MPI
   parallel::TrainerStep step;
@@ -62,11 +67,6 @@ struct PreparedRun {
   RunFolder folder;
 
  private:
-  NetworkOfJob plan_network();
-  std::shared_ptr<const tasks::TaskData> open_training_data();
-  GridTraffic choose_shards();
-  std::shared_ptr<const tasks::TaskData> open_validation_data();
-  Placement place();
   std::optional<AlgorithmTuner> tune_before_steps();
   parallel::StepOptions options_of_step() const;
   ops::AttentionChoice choose_attention();

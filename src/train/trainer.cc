@@ -12,7 +12,7 @@ namespace trireme {
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  std::optional<ComputeDevice> device) {
   runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
-  PreparedRun run(runtime, config, std::move(device));
+  PreparedRun run(plan_run(runtime, config, std::move(device)));
   return TrainingLoop(run, signals).run();
 }
 
