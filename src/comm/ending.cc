@@ -24,7 +24,9 @@ namespace trireme {
 namespace {
 
 constexpr double kLastCallsSeconds = 1.0;
-constexpr double kReadsLinesSeconds = 0.1;
+// The launcher reads our lines and an abort from different pipes, and may see the abort first. Then
+// it ends without them.
+constexpr useconds_t kReadsLines = 100'000;  // microseconds
 
 void on_exit_in_the_run(int status, void* argument) {
   auto& state = *static_cast<ExitGuard::State*>(argument);
@@ -80,8 +82,11 @@ void prepare_last_words(int status) {
 // an accident, with a status of its own (1 or 9). Safe in a signal handler.
 [[noreturn]] void end_with_last_words(int) {
   const auto& words = last_words;
-  if (words.socket >= 0 && write(words.socket, words.text.data(), words.length) >= 0) {
-    usleep(static_cast<useconds_t>(kLastCallsSeconds * 1e6));  // mpiexec ends it earlier
+  if (words.socket >= 0) {
+    usleep(kReadsLines);
+    if (write(words.socket, words.text.data(), words.length) >= 0) {
+      usleep(static_cast<useconds_t>(kLastCallsSeconds * 1e6));  // mpiexec ends it earlier
+    }
   }
   _exit(words.status);
 }
@@ -158,8 +163,7 @@ void abort_job(int status) {
   if (const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0) {
     dup2(nowhere, STDERR_FILENO);
   }
-  // The launcher reads our lines and MPI's abort from different pipes, and may see the abort first.
-  usleep(static_cast<useconds_t>(kReadsLinesSeconds * 1e6));
+  usleep(kReadsLines);
   MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);
 }
