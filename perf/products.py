@@ -79,7 +79,14 @@ def measure_all(options):
             # Short products are measured more than once in a round.
             repeats = 1 if sum(row["seconds"] for row in rows) > LONG else 9
         print(f"{preset}: done", flush=True)
+        if options.results:  # what a longer run has measured when it is cut off
+            keep(seconds, floors, roofs, options.results)
     return seconds, floors, roofs
+
+
+def keep(seconds, floors, roofs, path):
+    rows = [{**product._asdict(), "floor": floors[product], "seconds": by} for product, by in seconds.items()]
+    pathlib.Path(path).write_text(json.dumps({"roof": roofs, "rows": rows}, indent=1))
 
 
 def table(title, header, rows):
@@ -138,10 +145,6 @@ def main():
     options = parser.parse_args()
     options.presets = options.presets.split(",") if options.presets else presets(options.program)
     seconds, floors, roofs = measure_all(options)
-    if options.results:
-        pathlib.Path(options.results).write_text(json.dumps(
-            {"roof": roofs, "rows": [{**product._asdict(), "floor": floors[product], "seconds": by}
-                                     for product, by in seconds.items()]}, indent=1))
     report(seconds, floors, roofs, options)
 
 
