@@ -275,10 +275,9 @@ Work start_call(ops::Context& ctx, const nn::FlatGroup& group, const Call& call,
       return over.reduce_scatter(ctx.stream, x, group.travelling(group.sharding().memory()), op);
     case Collective::kBroadcast:
       return over.broadcast(ctx.stream, x, 0);
-    case Collective::kAllGather:
-      break;
+    default:
+      throw InternalError(fmt::format("{} of gradients", name_of(call.what)));
   }
-  throw InternalError("gradients are not gathered");
 }
 
 void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,

@@ -5,10 +5,10 @@
 namespace trireme::parallel {
 namespace {
 
-// Neighbouring members to which `span_of` gives the same span become one range, within `within`.
-template <class SpanOf>
+// Neighbouring members to which `spans_of` gives the same span become one range, within `within`.
+template <class SpansOf>
 void add_ranges(std::vector<Call>& calls, const Call& like, const ResidentGroup& group,
-                const FlatRange& within, const GridShape& grid, const SpanOf& spans_of) {
+                const FlatRange& within, const GridShape& grid, const SpansOf& spans_of) {
   const std::size_t first = calls.size();
   std::int64_t begin = 0;
   for (const nn::Residence& one : group.members) {
@@ -42,20 +42,6 @@ std::int64_t ResidentGroup::elements() const {
 
 nn::Sharding ResidentGroup::sharding(const GridShape& grid) const {
   return {elements(), grid.extent(members.front().divided), index};
-}
-
-std::string_view name_of(Collective what) {
-  switch (what) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kBroadcast:
-      return "broadcast";
-  }
-  return "";
 }
 
 std::vector<Call> calls_of(std::span<const ResidentGroup> groups, const GridShape& grid,

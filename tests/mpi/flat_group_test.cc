@@ -166,7 +166,7 @@ std::vector<parallel::Call> gradient_calls(const nn::FlatGroup& group, const Pro
 void make_calls(ops::Context& ctx, nn::FlatGroup& group, const ProcessGrid& grid, bool to_shard,
                 bool hands_on = false) {
   const auto start = [&](const parallel::Call& call) {
-    if (hands_on == (call.what == parallel::Collective::kBroadcast)) {
+    if (hands_on == (call.what == Collective::kBroadcast)) {
       parallel::start_call(ctx, group, call, grid.comm(call.over.axes)).wait_host();
     }
   };

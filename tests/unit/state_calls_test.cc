@@ -25,7 +25,6 @@ namespace trireme::testing {
 namespace {
 
 using parallel::Call;
-using parallel::Collective;
 using parallel::Moment;
 
 struct Case {

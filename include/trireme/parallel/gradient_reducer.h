@@ -18,8 +18,8 @@ namespace trireme::parallel {
 // A step's gradients are sums over runs of micro-batches (work_split.h). A group is complete when
 // each of its parameters has received its contributions from every micro-batch of a run. Then its
 // reduction over the ranks with other data begins, a call or two (state_calls.h); or, where this
-// replica has a block of neighbouring runs, it waits as a term of their sum, and the
-// last run's completion begins the only reduction. Each phase starts for one group after the other,
+// replica has a block of neighbouring runs, it waits as a term of their sum, and the last run's
+// completion begins the only reduction. Each phase starts for one group after the other,
 // in the order in which the groups were completed, which is the same on all replicas. On GPUs, and
 // where blocks make calls over the data dimension themselves, a second phase waits for the next run
 // or for the end of the backward pass, because hosts must enter operations in an order that does

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "trireme/comm/algorithms.h"
 #include "trireme/nn/residence.h"
 #include "trireme/nn/sharding.h"
 #include "trireme/parallel/work_split.h"
@@ -25,9 +25,6 @@ struct ResidentGroup {
   std::int64_t elements() const;
   nn::Sharding sharding(const GridShape& grid) const;
 };
-
-enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
-std::string_view name_of(Collective what);  // as in Operation::name
 
 enum class Moment {
   kRun,         // after each run of micro-batches, when the group has its last contribution
