@@ -18,7 +18,6 @@ class ConvolutionNorm {
     std::int64_t in, out;
     std::int64_t kernel = 1, stride = 1, groups = 1;
 
-    std::int64_t parameters() const { return out * (in / groups * kernel * kernel + 2); }
     std::int64_t padding() const { return (kernel - 1) / 2; }
     // The side of the result for pictures of `side` x `side`.
     std::int64_t side_after(std::int64_t side) const {

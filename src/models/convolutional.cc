@@ -10,6 +10,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/keys.h"
+#include "models/plan_costs.h"
 
 namespace trireme::models {
 namespace {
@@ -78,49 +79,6 @@ class ClassifierHead : public nn::Block {
   nn::ColumnParallelLinear classifier_;
 };
 
-// What the forward of some layers takes for a sample, and their parameters.
-struct ForwardWork {
-  double flops = 0.0;    // of convolutions and products
-  double numbers = 0.0;  // that are read or written: those of each operation's tensors
-  std::int64_t parameters = 0;
-
-  // In training a norm reads its input twice, and what is added besides.
-  void add(const Layer& layer) {
-    const ops::ConvolutionShape shape = layer.sizes.shape(1, layer.side);
-    const auto in = static_cast<double>(shape.input().elements());
-    const auto out = static_cast<double>(shape.output().elements());
-    flops += 2.0 * out * static_cast<double>(shape.taps() * shape.group_channels());
-    numbers += in + out + (layer.adds ? 4.0 : 3.0) * out;
-    numbers += static_cast<double>(layer.sizes.parameters());
-    parameters += layer.sizes.parameters();
-  }
-};
-
-ForwardWork work_of_stem(const ConvolutionalConfig& config, const ConvolutionalNetwork& network) {
-  ForwardWork work;
-  work.add({network.stem.convolution, config.image});
-  if (network.stem.pools) {
-    const ops::PoolingShape pooling = network.stem.pooling(1, config.image);
-    // It also writes which pixel each is from.
-    work.numbers += static_cast<double>(pooling.input().elements()) +
-                    2.0 * static_cast<double>(pooling.output().elements());
-  }
-  return work;
-}
-
-ForwardWork work_of_head(const ConvolutionalConfig& config, const ConvolutionalNetwork& network) {
-  ForwardWork work;
-  const std::int64_t side = network.blocks.back().side;
-  if (network.last) work.add({*network.last, side});
-  const auto channels = static_cast<double>(network.head_channels());
-  const auto classes = static_cast<double>(config.classes);
-  work.numbers += channels * static_cast<double>(side * side + 2);
-  work.numbers += channels * classes + 3.0 * classes;
-  work.flops += 2.0 * channels * classes;
-  work.parameters += (network.head_channels() + 1) * config.classes;
-  return work;
-}
-
 std::string described(const ConvolutionalConfig& config, const ConvolutionalNetwork& network) {
   return fmt::format(
       "{}, {} x {} pixels, {} stem, {} classes{}{}; batch norm over {}", network.name, config.image,
@@ -147,36 +105,31 @@ bool is_sync(const OptionValues& keys) {
 nn::ModelPlan plan_of(const ConvolutionalConfig& config, const ConvolutionalNetwork& network) {
   nn::ModelPlan plan;
   plan.description = described(config, network);
-  plan.parameters = 0;
-  const auto add = [&](std::string name, const ForwardWork& work, auto build) {
-    plan.flops_per_sample += 3.0 * work.flops;
-    plan.parameters += work.parameters;
-    plan.blocks.push_back({.name = std::move(name),
-                           .flops = work.flops,
-                           .bytes = work.numbers * sizeof(float),
-                           .build = std::move(build)});
-    plan.blocks.back().collective = plan.blocks.back().together = config.sync;
+  const auto stem = [config, network](nn::BuildContext& build) {
+    return std::make_unique<PictureStem>(config, network, build);
   };
-  // The last block hands on pictures of side x side x channels.
-  const auto hands_on = [&](std::int64_t side, std::int64_t channels) {
-    plan.blocks.back().boundary = [=](std::int64_t batch, std::int64_t, const auto&) {
+  const auto head = [config, network](nn::BuildContext& build) {
+    return std::make_unique<ClassifierHead>(config, network, build);
+  };
+  const auto add = [&](std::string name, auto build) -> nn::BlockPlan& {
+    plan.blocks.push_back({.name = std::move(name), .build = std::move(build)});
+    plan.blocks.back().collective = plan.blocks.back().together = config.sync;
+    return plan.blocks.back();
+  };
+  // Of pictures of side x side x channels.
+  const auto handing_on = [](std::int64_t side, std::int64_t channels) {
+    return [=](std::int64_t batch, std::int64_t, const nn::TensorParallel&) {
       return std::vector<nn::BoundaryTensor>{{{batch, side, side, channels}}};
     };
   };
-  add("stem", work_of_stem(config, network), [config, network](nn::BuildContext& build) {
-    return std::make_unique<PictureStem>(config, network, build);
-  });
-  hands_on(network.stem.side_after(config.image), network.stem.convolution.out);
+  add("stem", stem).boundary =
+      handing_on(network.stem.side_after(config.image), network.stem.convolution.out);
   for (const ConvolutionalNetwork::Block& block : network.blocks) {
-    ForwardWork work;
-    for (const Layer& layer : block.layers) work.add(layer);
-    add(block.name, work, block.build);
-    hands_on(block.side, block.channels);
+    add(block.name, block.build).boundary = handing_on(block.side, block.channels);
   }
-  add("head", work_of_head(config, network), [config, network](nn::BuildContext& build) {
-    return std::make_unique<ClassifierHead>(config, network, build);
-  });
-  plan.blocks.back().loss = true;
+  add("head", head).loss = true;
+  count_costs(plan, {{nn::kPixels, {1, config.image, config.image, nn::kColours}, DType::kF32},
+                     {nn::kTargets, {1}, DType::kI32}});
   return plan;
 }
 

@@ -19,9 +19,9 @@ nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
 
 nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
                                 const VocabularyTable& table, const char* name) {
-  nn::ParameterSpec spec =
-      nn::vocabulary_parameter(table.tied ? kEmbeddingName : name, tensor_parallel(build),
-                               table.vocabulary, table.width, table.deviation);
+  nn::ParameterSpec spec = nn::vocabulary_parameter(
+      table.tied ? kEmbeddingName : name, tensor_parallel(build), table.vocabulary, table.width,
+      table.deviation, build.vocabulary_multiple);
   return table.tied ? build.share(parameters, std::move(spec)) : parameters.add(std::move(spec));
 }
 
@@ -85,35 +85,6 @@ void check(const TransformerSizes& sizes) {
   }
 }
 
-std::int64_t layer_matrices(const TransformerSizes& s) {
-  const std::int64_t kv_width = s.width / s.heads * s.kv_heads;
-  return s.width * (2 * s.width + 2 * kv_width) + s.width * (s.up() + s.hidden);
-}
-
-std::int64_t norm_parameters(const TransformerSizes& s) {
-  return (s.norm == nn::NormKind::kLayer && s.bias ? 2 : 1) * s.width;
-}
-
-std::int64_t layer_parameters(const TransformerSizes& s) {
-  const std::int64_t kv_width = s.width / s.heads * s.kv_heads;
-  const std::int64_t biases = s.bias ? 2 * s.width + 2 * kv_width + s.up() + s.width : 0;
-  return layer_matrices(s) + biases + 2 * norm_parameters(s);
-}
-
-double layer_flops(const TransformerSizes& s) {
-  const auto length = static_cast<double>(s.length);
-  // Causal attention computes half of its matrices.
-  const double attention = (s.causal ? 2.0 : 4.0) * length * length * static_cast<double>(s.width);
-  return 2.0 * length * static_cast<double>(layer_matrices(s)) + attention;
-}
-
-double layer_traffic(const TransformerSizes& s) {
-  const std::int64_t qkv = s.width + 2 * (s.width / s.heads * s.kv_heads);
-  const std::int64_t attention = 2 * s.width + 2 * (s.width + qkv) + 2 * s.width;
-  const std::int64_t mlp = 4 * s.width + s.width + 2 * s.up() + 2 * s.hidden + 4 * s.width;
-  return static_cast<double>(s.length * (attention + mlp) + layer_matrices(s));
-}
-
 std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
                                               const nn::TensorParallel&)>
 stream_of(std::int64_t width, std::int64_t length) {
@@ -124,13 +95,10 @@ stream_of(std::int64_t width, std::int64_t length) {
 }
 
 void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers) {
-  const double flops = layer_flops(sizes);
-  plan.flops_per_sample += 3.0 * static_cast<double>(layers) * flops;
   for (int layer = 0; layer < static_cast<int>(layers); ++layer) {
     plan.blocks.push_back(
         {.name = fmt::format("blocks.{}", layer),
-         .flops = flops,
-         .bytes = layer_traffic(sizes) * sizeof(float),
+         .kind = "layer",
          .build =
              [sizes, layer](nn::BuildContext& build) {
                return std::make_unique<TransformerBlock>(sizes, build, layer);

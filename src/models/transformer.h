@@ -1,4 +1,4 @@
-// The block that all transformers are made of, and what it costs.
+// The block that all transformers are made of.
 #pragma once
 
 #include <cstdint>
@@ -80,25 +80,13 @@ nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length);
 // Throws ConfigError if the sizes do not fit together. The message names the keys model.*.
 void check(const TransformerSizes& sizes);
 
-// The elements of a block's matrices, and of all its parameters.
-std::int64_t layer_matrices(const TransformerSizes& sizes);
-std::int64_t layer_parameters(const TransformerSizes& sizes);
-// The elements of one norm.
-std::int64_t norm_parameters(const TransformerSizes& sizes);
-// Of a sample's forward: FLOPs, 2 for each weight and position and those of attention; and the
-// numbers that are read from memory and written to it, those of each operation's rows, and each
-// weight once.
-double layer_flops(const TransformerSizes& sizes);
-double layer_traffic(const TransformerSizes& sizes);
-
 // BlockPlan::boundary of rows of `width`, of samples of `length` positions; 0: as many as
 // MicroBatch::length says.
 std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
                                               const nn::TensorParallel&)>
 stream_of(std::int64_t width, std::int64_t length);
 
-// Appends the blocks of a model's layers, "blocks.0" and so on, and counts their FLOPs in
-// ModelPlan::flops_per_sample.
+// Appends the blocks of a model's layers, "blocks.0" and so on.
 void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers);
 
 // "12 layers, width 768, 12 heads".

@@ -100,22 +100,23 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
 }  // namespace
 
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
-                                   std::int64_t vocabulary, std::int64_t width, float deviation) {
+                                   std::int64_t vocabulary, std::int64_t width, float deviation,
+                                   std::int64_t multiple) {
   return {.name = name,
-          .placement = Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank(),
-                                        kVocabularyMultiple),
+          .placement =
+              Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank(), multiple),
           .initial = Initializer::normal(deviation),
           .holders = {}};
 }
 
 ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& parallel,
-                              std::int64_t vocabulary) {
-  return {.name = name,
-          .placement = Placement::split({vocabulary}, 0, parallel.size(), parallel.rank(),
-                                        kVocabularyMultiple),
-          .initial = Initializer::constant(0.0f),
-          .holders = {},
-          .decay = false};
+                              std::int64_t vocabulary, std::int64_t multiple) {
+  return {
+      .name = name,
+      .placement = Placement::split({vocabulary}, 0, parallel.size(), parallel.rank(), multiple),
+      .initial = Initializer::constant(0.0f),
+      .holders = {},
+      .decay = false};
 }
 
 VocabularyEmbedding::VocabularyEmbedding(const LayerContext& context, Parameter& table)

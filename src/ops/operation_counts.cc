@@ -1,5 +1,12 @@
 #include "trireme/ops/operation_counts.h"
 
+#include <limits>
+
+#include "trireme/ops/context.h"
+
+#include "ops/convolution_engine.h"
+#include "ops/matmul_engine.h"
+
 namespace trireme::ops {
 namespace {
 
@@ -8,6 +15,28 @@ void add_to(OperationCount& sum, const OperationCount& more) {
   sum.flops += more.flops;
   sum.bytes += more.bytes;
 }
+
+class CountedMatmul final : public MatmulEngine {
+ public:
+  void run(Context&, const MatmulCall&) override {}
+  bool fuses(const MatmulCall& call) override { return call.epilogue == Epilogue::kNone; }
+  std::string_view description(DType) const override { return "none: products are counted"; }
+};
+
+class CountedConvolution final : public ConvolutionEngine {
+ public:
+  const std::string& why_not(const Context&, const ConvolutionKind&) override { return why_not_; }
+  void forward(Context&, const ConvolutionKind&, const Tensor&, const Tensor&,
+               const Tensor&) override {}
+  void backward_input(Context&, const ConvolutionKind&, const Tensor&, const Tensor&,
+                      const Tensor&) override {}
+  void backward_weight(Context&, const ConvolutionKind&, const Tensor&, const Tensor&,
+                       const Tensor&) override {}
+  std::string_view description() const override { return "none: convolutions are counted"; }
+
+ private:
+  const std::string why_not_;  // nothing is
+};
 
 }  // namespace
 
@@ -21,6 +50,19 @@ OperationCount OperationCounts::total() const {
   OperationCount sum;
   for (const auto& [name, count] : counts_) add_to(sum, count);
   return sum;
+}
+
+Context make_counting_context() {
+  Context ctx;
+  ctx.stream = dry_stream();
+  ctx.allocator = make_dry_allocator();
+  ctx.host_allocator = ctx.allocator;
+  ctx.matmul = std::make_shared<CountedMatmul>();
+  ctx.convolution = std::make_shared<CountedConvolution>();
+  ctx.step_state = std::make_shared<StepState>();
+  ctx.dry = std::make_shared<OperationCounts>();
+  ctx.gpu_memory = std::numeric_limits<std::int64_t>::max();
+  return ctx;
 }
 
 }  // namespace trireme::ops

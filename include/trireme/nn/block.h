@@ -12,6 +12,7 @@
 #include "trireme/nn/fields.h"
 #include "trireme/nn/state.h"
 #include "trireme/nn/tensor_parallel.h"
+#include "trireme/nn/vocabulary_sizes.h"
 
 namespace trireme::nn {
 
@@ -87,6 +88,9 @@ struct BuildContext {
   bool sequence_parallel = false;
   // Whether each use of a shared parameter has a gradient of its own, which is reduced apart.
   bool separates_uses = false;
+  // Memory pads the rows of vocabularies to a multiple of this. 1: to none, where a model's own
+  // numbers are counted.
+  std::int64_t vocabulary_multiple = kVocabularyMultiple;
 
   // Declares a parameter that other blocks use, too (BlockPlan::shares), under the same name.
   // Returns the one that an earlier block of this stage has declared, or adds one to `parameters`.
@@ -106,13 +110,17 @@ struct BuildContext {
   std::vector<std::shared_ptr<Communicator>> made = {};  // by comm(), in this order
 };
 
-// A block that some stage will build. The costs, and what its boundary holds, decide where the
-// model is cut into stages. They are those of a sample's forward; each kind of gradient costs as
-// much.
+// A block that some stage will build. Its costs, and what its boundary holds, decide where the
+// model is cut into stages. They are what the operations of a sample's forward in training count in
+// fp32, on no device in particular (ops::make_counting_context); each kind of gradient costs as
+// much. A family leaves them at 0, and models/plan_costs.h counts them.
 struct BlockPlan {
   std::string name;
-  double flops = 0.0;
-  double bytes = 0.0;                    // that move from and to memory, in fp32
+  // Blocks of a model that have the same kind cost the same. Empty: like no other.
+  std::string kind = {};
+  double flops = 0.0;                    // of matrix products, convolutions and attention
+  double bytes = 0.0;                    // of the tensors that each operation reads or writes
+  std::int64_t parameters = 0;           // elements, without those of `shares`
   std::vector<std::string> shares = {};  // the parameters that other blocks use, too
   // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
   bool loss = false;
@@ -144,7 +152,7 @@ struct ModelPlan {
   // The rows of a sample in its blocks, which sequence parallelism splits; 0: `length`.
   std::int64_t rows = 0;
   std::int64_t parameters = 0;    // elements; a shared parameter counts once
-  double flops_per_sample = 0.0;  // forward and backward; matrix products and convolutions only
+  double flops_per_sample = 0.0;  // forward and backward: three times those of the blocks
 };
 
 }  // namespace trireme::nn

@@ -10,6 +10,7 @@
 
 #include "trireme/nn/block.h"
 #include "trireme/nn/tensor_parallel.h"
+#include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/attention.h"
 
 namespace trireme::nn {
@@ -216,14 +217,15 @@ class LearnedPositions {
 };
 
 // The vocabulary matrix (vocabulary, C), whose rows are split over the tensor ranks and padded in
-// memory (vocabulary_sizes.h). It is the input embedding, the output projection, or both if they
-// are tied.
+// memory to a multiple (vocabulary_sizes.h). It is the input embedding, the output projection, or
+// both if they are tied.
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
-                                   std::int64_t vocabulary, std::int64_t width, float deviation);
+                                   std::int64_t vocabulary, std::int64_t width, float deviation,
+                                   std::int64_t multiple = kVocabularyMultiple);
 
 // A bias (vocabulary) of the output projection, split and padded as the matrix.
 ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& parallel,
-                              std::int64_t vocabulary);
+                              std::int64_t vocabulary, std::int64_t multiple = kVocabularyMultiple);
 
 // Projects x (outside rows, C) to the vocabulary, adds `bias` unless it is null, and adds the cross
 // entropy, summed over the batch's targets, to batch.loss_sum. It works through slices of rows

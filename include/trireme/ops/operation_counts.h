@@ -29,4 +29,12 @@ class OperationCounts {
   std::map<std::string, OperationCount, std::less<>> counts_;
 };
 
+struct Context;
+
+// Makes a dry context (context.h) of no device in particular, on which what a model costs is the
+// same on every machine and in every build. A product is one operation with its bias, and so is a
+// convolution; nothing else is fused. There is memory for the longest slices of a loss
+// (nn::loss_slice_rows).
+Context make_counting_context();
+
 }  // namespace trireme::ops

@@ -10,6 +10,7 @@
 #include "trireme/nn/masked_rows.h"
 
 #include "models/keys.h"
+#include "models/plan_costs.h"
 
 namespace trireme::models {
 namespace {
@@ -80,8 +81,8 @@ class BertHead : public nn::Block {
                    config.width, true, kBertDeviation),
         norm_(context.child("norm"), nn::NormKind::kLayer, config.width, true,
               static_cast<float>(config.norm_epsilon)),
-        bias_(parameters_.add(
-            nn::vocabulary_bias(context.child("bias").name, inside_, config.vocabulary))),
+        bias_(parameters_.add(nn::vocabulary_bias(context.child("bias").name, inside_,
+                                                  config.vocabulary, build.vocabulary_multiple))),
         table_(vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)) {}
 
   nn::TensorParallel stream_, inside_;  // of the blocks before, and of what follows the gathering
@@ -103,17 +104,6 @@ const std::array<std::pair<std::string_view, BertConfig>, 4>& bert_presets() {
        {"bert-base", bert(12, 768, 12)},
        {"bert-large", bert(24, 1024, 16)}}};
   return kPresets;
-}
-
-// The numbers that the forward of a block reads from memory and writes to it for a sample. Of the
-// embedding: the rows of tokens, positions and segments, the norm, each read and written.
-double embedding_traffic(const BertConfig& c) {
-  return static_cast<double>(c.context * 8 * c.width);
-}
-
-double head_traffic(const BertConfig& c) {
-  const std::int64_t weights = c.width * c.width + c.vocabulary * c.width;
-  return static_cast<double>(c.targets() * (10 * c.width + 3 * c.vocabulary) + weights);
 }
 
 }  // namespace
@@ -152,35 +142,30 @@ void check(const BertConfig& config) {
 nn::ModelPlan bert_plan(const BertConfig& config) {
   check(config);
   const TransformerSizes sizes = transformer_sizes(config);
-  const std::int64_t width = config.width, square = width * width;
-  const std::int64_t table = config.vocabulary * width;
   nn::ModelPlan plan;
   plan.length = config.context;
   plan.description = fmt::format(
       "BERT, {}, {} positions, tied embeddings{}", sizes_text(sizes, config.layers), config.context,
       config.dropout > 0 ? fmt::format(", dropout {}", config.dropout) : "");
-  plan.parameters = table + (config.context + kBertSegments) * width + norm_parameters(sizes) +
-                    config.layers * layer_parameters(sizes) + square + width +
-                    norm_parameters(sizes) + config.vocabulary;
-  const double head_flops = 2.0 * static_cast<double>(config.targets() * (square + table));
-  plan.flops_per_sample = 3.0 * head_flops;
-
-  const auto add = [&](std::string name, double flops, double numbers, auto build) {
-    plan.blocks.push_back({.name = std::move(name),
-                           .flops = flops,
-                           .bytes = numbers * sizeof(float),
-                           .shares = {kEmbeddingName},
-                           .build = build,
-                           .boundary = stream_of(width, 0)});
+  const auto embedding = [config](nn::BuildContext& build) {
+    return std::make_unique<BertEmbedding>(config, build);
   };
-  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config),
-      [config](nn::BuildContext& build) { return std::make_unique<BertEmbedding>(config, build); });
+  const auto head = [config](nn::BuildContext& build) {
+    return std::make_unique<BertHead>(config, build);
+  };
+  plan.blocks.push_back({.name = "embedding",
+                         .shares = {kEmbeddingName},
+                         .build = embedding,
+                         .boundary = stream_of(config.width, 0)});
   add_layers(plan, sizes, config.layers);
-  add("head", head_flops, head_traffic(config),
-      [config](nn::BuildContext& build) { return std::make_unique<BertHead>(config, build); });
-  plan.blocks.back().loss = true;
-  plan.blocks.back().boundary = {};
-  plan.blocks.back().sliced_classes = config.vocabulary;
+  plan.blocks.push_back({.name = "head",
+                         .shares = {kEmbeddingName},
+                         .loss = true,
+                         .build = head,
+                         .sliced_classes = config.vocabulary});
+  count_costs(plan, {{nn::kTokens, {config.context}, DType::kI32},
+                     {nn::kTargetRows, {config.targets()}, DType::kI32},
+                     {nn::kTargets, {config.targets()}, DType::kI32}});
   return plan;
 }
 

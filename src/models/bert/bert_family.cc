@@ -58,7 +58,7 @@ std::vector<Operation> bert_operations(const BertConfig& config, std::int64_t sa
   list.emplace_back(PositionsSizes{rows, config.context, width});
   list.emplace_back(LinearSizes{"head_transform", targets, width, width});
   list.emplace_back(LossSizes{targets, width, config.vocabulary});
-  list.emplace_back(UpdateSizes{layer_parameters(sizes)});
+  list.emplace_back(UpdateSizes{bert_plan(config).blocks[1].parameters});
   return list;
 }
 

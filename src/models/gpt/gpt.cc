@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 
+#include "models/plan_costs.h"
+
 namespace trireme::models {
 namespace {
 
@@ -77,25 +79,6 @@ class HeadBlock : public nn::Block {
   nn::Parameter& table_;
 };
 
-std::int64_t count_parameters(const GptConfig& c) {
-  const TransformerSizes sizes = transformer_sizes(c);
-  std::int64_t count = c.layers * layer_parameters(sizes) + c.vocabulary * c.width;
-  if (!c.tied) count += c.vocabulary * c.width;
-  if (c.positions == nn::PositionKind::kLearned) count += c.context * c.width;
-  return count + norm_parameters(sizes);
-}
-
-// The numbers that the forward of a block reads from memory and writes to it for a sample: those of
-// each operation's rows, and each weight once.
-double embedding_traffic(const GptConfig& c) {
-  const std::int64_t positions = c.positions == nn::PositionKind::kLearned ? 2 * c.width : 0;
-  return static_cast<double>(c.context * (2 * c.width + positions));
-}
-
-double head_traffic(const GptConfig& c) {
-  return static_cast<double>(c.context * (3 * c.width + 3 * c.vocabulary) + c.vocabulary * c.width);
-}
-
 }  // namespace
 
 TransformerSizes transformer_sizes(const GptConfig& config) {
@@ -138,39 +121,32 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
   check(config);
   nn::ModelPlan plan;
   plan.length = config.context;
-  plan.parameters = count_parameters(config);
   const TransformerSizes sizes = transformer_sizes(config);
-  // Per sample, forward.
-  const double head_flops = 2.0 * static_cast<double>(config.context) *
-                            static_cast<double>(config.vocabulary) *
-                            static_cast<double>(config.width);
-  plan.flops_per_sample = 3.0 * head_flops;
   plan.description =
       fmt::format("{}, {}, {}, {} positions{}", sizes_text(sizes, config.layers),
                   config.norm == nn::NormKind::kLayer ? "layer norm" : "RMS norm",
                   config.activation == nn::ActivationKind::kGelu ? "GELU" : "SwiGLU",
                   config.positions == nn::PositionKind::kLearned ? "learned" : "rotary",
                   config.tied ? ", tied embeddings" : "");
-
   const std::vector<std::string> shared(config.tied ? 1 : 0, kEmbeddingName);
-  const auto add = [&](std::string name, double flops, double floats, auto make) {
-    plan.blocks.push_back({.name = std::move(name),
-                           .flops = flops,
-                           .bytes = floats * sizeof(float),
-                           .shares = shared,
-                           .build = make,
-                           .boundary = stream_of(config.width, 0)});
+  const auto embedding = [config](nn::BuildContext& build) {
+    return std::make_unique<EmbeddingBlock>(config, build);
   };
-  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config),
-      [config](nn::BuildContext& build) {
-        return std::make_unique<EmbeddingBlock>(config, build);
-      });
+  const auto head = [config](nn::BuildContext& build) {
+    return std::make_unique<HeadBlock>(config, build);
+  };
+  plan.blocks.push_back({.name = "embedding",
+                         .shares = shared,
+                         .build = embedding,
+                         .boundary = stream_of(config.width, 0)});
   add_layers(plan, sizes, config.layers);
-  add("head", head_flops, head_traffic(config),
-      [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
-  plan.blocks.back().loss = true;
-  plan.blocks.back().boundary = {};
-  plan.blocks.back().sliced_classes = config.vocabulary;
+  plan.blocks.push_back({.name = "head",
+                         .shares = shared,
+                         .loss = true,
+                         .build = head,
+                         .sliced_classes = config.vocabulary});
+  count_costs(plan, {{nn::kTokens, {config.context}, DType::kI32},
+                     {nn::kTargets, {config.context}, DType::kI32}});
   return plan;
 }
 

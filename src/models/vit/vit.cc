@@ -9,6 +9,7 @@
 #include "trireme/nn/patches.h"
 
 #include "models/keys.h"
+#include "models/plan_costs.h"
 
 namespace trireme::models {
 namespace {
@@ -77,10 +78,6 @@ class VitHead : public nn::Block {
   nn::ColumnParallelLinear classifier_;
 };
 
-std::int64_t patch_numbers(const VitConfig& config) {
-  return config.patch * config.patch * nn::kColours;
-}
-
 VitConfig vit(std::int64_t width, std::int64_t heads) {
   return {.width = width, .heads = heads, .hidden = 4 * width};
 }
@@ -145,36 +142,22 @@ void check(const VitConfig& config) {
 nn::ModelPlan vit_plan(const VitConfig& config) {
   check(config);
   const TransformerSizes sizes = transformer_sizes(config);
-  const std::int64_t positions = config.positions(), width = config.width;
-  const std::int64_t patch_weights = patch_numbers(config) * width;
-  const std::int64_t class_weights = width * config.classes;
   nn::ModelPlan plan;
-  plan.rows = positions;
+  plan.rows = config.positions();
   plan.description = description_of(config);
-  plan.parameters = patch_weights + 2 * width + positions * width +
-                    config.layers * layer_parameters(sizes) + norm_parameters(sizes) +
-                    class_weights + config.classes;
-
-  const auto add = [&](std::string name, double flops, double numbers, auto build) {
-    plan.flops_per_sample += 3.0 * flops;
-    plan.blocks.push_back({.name = std::move(name),
-                           .flops = flops,
-                           .bytes = numbers * sizeof(float),
-                           .build = build,
-                           .boundary = stream_of(width, positions)});
+  const auto embedding = [config](nn::BuildContext& build) {
+    return std::make_unique<VitEmbedding>(config, build);
   };
-  // The patches are read and written, and so are their products, twice more for the rows of the
-  // sample and their positions.
-  add("embedding", 2.0 * static_cast<double>((positions - 1) * patch_weights),
-      static_cast<double>(3 * (positions - 1) * patch_numbers(config) + 6 * positions * width +
-                          patch_weights),
-      [config](nn::BuildContext& build) { return std::make_unique<VitEmbedding>(config, build); });
+  const auto head = [config](nn::BuildContext& build) {
+    return std::make_unique<VitHead>(config, build);
+  };
+  plan.blocks.push_back({.name = "embedding",
+                         .build = embedding,
+                         .boundary = stream_of(config.width, config.positions())});
   add_layers(plan, sizes, config.layers);
-  add("head", 2.0 * static_cast<double>(class_weights),
-      static_cast<double>(4 * width + class_weights + 3 * config.classes),
-      [config](nn::BuildContext& build) { return std::make_unique<VitHead>(config, build); });
-  plan.blocks.back().loss = true;
-  plan.blocks.back().boundary = {};
+  plan.blocks.push_back({.name = "head", .loss = true, .build = head});
+  count_costs(plan, {{nn::kPixels, {1, config.image, config.image, nn::kColours}, DType::kF32},
+                     {nn::kTargets, {1}, DType::kI32}});
   return plan;
 }
 

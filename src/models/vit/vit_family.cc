@@ -62,7 +62,7 @@ std::vector<Operation> vit_operations(const VitConfig& config, std::int64_t samp
   list.emplace_back(PositionsSizes{rows, config.positions(), width});
   list.emplace_back(LinearSizes{"classifier", samples, width, config.classes});
   list.emplace_back(ClassificationLossSizes{samples, config.classes});
-  list.emplace_back(UpdateSizes{layer_parameters(transformer_sizes(config))});
+  list.emplace_back(UpdateSizes{vit_plan(config).blocks[1].parameters});
   return list;
 }
 
