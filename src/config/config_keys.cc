@@ -122,30 +122,55 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
       between(1, limits::kSequences), OnChange::kRounding);
 }
 
+// "auto: 0.001; lion 0.0001": what a key has that is not given, by rule, where rules differ.
+template <class Default>
+std::string auto_text(const Default& of) {
+  std::string text = fmt::format("auto: {}", of(optim::rule_kind("adamw")));
+  for (const optim::RuleKind& kind : optim::rule_kinds()) {
+    if (of(kind) != of(optim::rule_kind("adamw"))) {
+      text += fmt::format("; {} {}", kind.name, of(kind));
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const optim::RuleKind& kind : optim::rule_kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
 void add_optim_keys(Options& options, Config::Optim& optim) {
-  options.add("optim.name", optim.name, "", "optimizer", one_of({"adam", "adamw", "sgd"}),
+  using optim::RuleKind;
+  options.add("optim.name", optim.name, "", "optimizer", one_of(optimizer_names()),
               OnChange::kResults);
-  options.add("optim.lr", optim.lr, "per step", "peak learning rate",
+  options.add("optim.lr", optim.lr, "per step",
+              "peak learning rate; " +
+                  auto_text([](const RuleKind& kind) { return kind.learning_rate; }),
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
-              "decay of weights (none of norms and biases)", between(0, limits::kReal),
-              OnChange::kResults);
+              "decay of weights (none of norms and biases); " +
+                  auto_text([](const RuleKind& kind) { return kind.defaults.weight_decay; }),
+              between(0, limits::kReal), OnChange::kResults);
   options.add("optim.decay", optim.decay, "",
               "decoupled: weights shrink by themselves; coupled: optim.weight_decay of a weight is "
-              "added to its gradient; auto: adam has the coupled one, adamw and sgd the other",
+              "added to its gradient; auto: adam has the coupled one, the others the other",
               one_of({"coupled", "decoupled"}), OnChange::kResults);
-  options.add("optim.beta1", optim.beta1, "", "Adam, AdamW: decay of the gradient's average",
+  options.add("optim.beta1", optim.beta1, "",
+              "Adam, AdamW: decay of the gradient's average; " +
+                  auto_text([](const RuleKind& kind) { return kind.defaults.beta1; }),
               at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.beta2", optim.beta2, "",
-              "Adam, AdamW: decay of the squared gradient's average", at_least_and_below(0, 1),
-              OnChange::kResults);
-  options.add("optim.eps", optim.eps, "", "Adam, AdamW: added to the denominator",
+              "Adam, AdamW: decay of the squared gradient's average; " +
+                  auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }),
+              at_least_and_below(0, 1), OnChange::kResults);
+  options.add("optim.eps", optim.eps, "", "Adam, AdamW: added to the denominator; auto: 1e-8",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
               OnChange::kResults);
-  options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1),
-              OnChange::kResults);
+  options.add("optim.momentum", optim.momentum, "", "SGD: momentum; auto: 0.9",
+              at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.nesterov", optim.nesterov, "",
               "SGD: Nesterov's momentum: a step goes by the gradient and the momentum that follows "
               "it",

@@ -80,7 +80,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
                options.runs.blocks),
       states_(std::make_unique<StateUpdates>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
-      optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
+      optimizer_(std::make_unique<optim::Optimizer>(options.optimizer, ctx, shards_of(stage_))),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),

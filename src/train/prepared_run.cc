@@ -98,6 +98,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
     fabric =
         make_fabric_record(network, runtime.hosts(), placement.order, shards.shape, shards.traffic);
   }
+  config.optim = with_defaults_of_rule(config.optim);
   config.model = model.request;
   config.grid.ask_for(shards.shape);
   return {.runtime = runtime,
@@ -128,7 +129,7 @@ PreparedRun::PreparedRun(RunPlan plan)
 }
 
 std::int64_t PreparedRun::checkpoint_bytes() const {
-  const std::size_t of_each = 1 + optim::state_names(step.options().optimizer).size();
+  const std::size_t of_each = 1 + optim::make_rule(step.options().optimizer)->states().size();
   return static_cast<std::int64_t>(of_each * sizeof(float)) * model.plan.parameters;
 }
 

@@ -108,16 +108,7 @@ parallel::StepOptions options_without_runs(const Config& config) {
   options.clip = static_cast<float>(config.optim.clip);
   options.loss_scaling = loss_scaling(config);
   options.cuda_graphs = config.cuda.graphs;
-  optim::OptimizerConfig& rule = options.optimizer;
-  rule.kind = config.optim.name == "sgd" ? optim::OptimizerConfig::Kind::kSgd
-                                         : optim::OptimizerConfig::Kind::kAdamW;
-  rule.beta1 = static_cast<float>(config.optim.beta1);
-  rule.beta2 = static_cast<float>(config.optim.beta2);
-  rule.epsilon = static_cast<float>(config.optim.eps);
-  rule.weight_decay = static_cast<float>(config.optim.weight_decay);
-  rule.coupled_decay = has_coupled_decay(config.optim);
-  rule.momentum = static_cast<float>(config.optim.momentum);
-  rule.nesterov = config.optim.nesterov;
+  options.optimizer = optimizer_of(config.optim);
   return options;
 }
 

@@ -16,7 +16,7 @@ constexpr std::uint64_t kSeed = 11;
 // magnifies it a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
 
-parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerConfig::Kind kind) {
+parallel::StepOptions step_options(const EqualityCase& test, const char* rule) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
@@ -33,7 +33,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.runs = test.runs;
   options.work = test.work();
   options.stage.separates_uses = test.separates_uses && options.work.keeps_runs();
-  if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
+  if (options.optimizer.rule == "sgd") options.optimizer.weight_decay = 0.0f;
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
 }
@@ -224,7 +224,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
   const nn::ModelPlan plan = plan_of(test);
   {
     parallel::TrainerStep sgd(ctx, grid, plan,
-                              step_options(test, optim::OptimizerConfig::Kind::kSgd));
+                              step_options(test, "sgd"));
     ctx.step_state->random_key = philox_key(kSeed, "step 0");
     const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
     observed.gradients =
@@ -240,7 +240,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
       observed.states[state->name()] = {values.begin(), values.end()};
     }
   }
-  parallel::StepOptions options = step_options(test, optim::OptimizerConfig::Kind::kAdamW);
+  parallel::StepOptions options = step_options(test, "adamw");
   options.clip = 1.0f;
   parallel::TrainerStep adamw(ctx, grid, plan, options);
   for (int step = 0; step < test.steps; ++step) {
@@ -264,7 +264,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       test_(test),
       scale_(1.0 / targets_of(ctx, test)),
       stage_(ctx, grid, plan_of(test),
-             step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
+             step_options(test, "sgd").stage),
       reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.work(), test.runs.blocks),
       executor_(ctx, stage_, test.runs) {}
 

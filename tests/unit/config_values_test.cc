@@ -90,7 +90,7 @@ TEST(Config, TheOptimizerSaysHowWeightsDecay) {
     Config::Optim optim;
     optim.name = name;
     optim.decay = std::move(decay);
-    return has_coupled_decay(optim);
+    return optimizer_of(optim).coupled_decay;
   };
   EXPECT_TRUE(coupled("adam", {}));
   EXPECT_FALSE(coupled("adamw", {}));

@@ -61,14 +61,10 @@ struct Config {
 
   struct Optim {
     std::string name = "adamw";
-    double lr = 1e-3;
-    double weight_decay = 0.1;
-    std::optional<std::string> decay;  // "coupled", "decoupled"; optim.name decides if not given
-    double beta1 = 0.9;
-    double beta2 = 0.95;
-    double eps = 1e-8;
+    // What is not given has the default of the rule (optim/update_rule.h).
+    std::optional<double> lr, weight_decay, beta1, beta2, eps, momentum;
+    std::optional<std::string> decay;  // "coupled", "decoupled"
     double clip = 1.0;
-    double momentum = 0.9;
     bool nesterov = false;
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
@@ -255,8 +251,10 @@ struct ChosenAlgorithm {
 // COLLECTIVE=ALGORITHM, or what comm.order does not allow.
 std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
 
-// Whether weight decay is added to gradients: optim.decay, or what optim.name has without it.
-bool has_coupled_decay(const Config::Optim& optim);
+// The keys with a value for each that the rule has a default for.
+Config::Optim with_defaults_of_rule(Config::Optim optim);
+// What the optimizer is told: optim.*, and the defaults of its rule.
+optim::OptimizerConfig optimizer_of(const Config::Optim& optim);
 
 // Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
 // is neither, or a number beyond what fp16 can take.
