@@ -88,6 +88,10 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
     write_out_schedule(old);
     write_out_schedule(current);
   }
+  // A default that the rule decides is compared as the number that it is.
+  for (Table* table : {&old, &current}) {
+    table->config.optim = with_defaults_of_rule(table->config.optim);
+  }
   const bool sums_depend =
       sums_depend_on_algorithm(old.config.comm) || sums_depend_on_algorithm(now.comm);
   const std::vector<std::string> names = current.options.names();

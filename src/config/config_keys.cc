@@ -144,10 +144,10 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   using optim::RuleKind;
   options.add("optim.name", optim.name, "", "optimizer", one_of(optimizer_names()),
               OnChange::kResults);
-  options.add("optim.lr", optim.lr, "per step",
-              "peak learning rate; " +
-                  auto_text([](const RuleKind& kind) { return kind.learning_rate; }),
-              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add(
+      "optim.lr", optim.lr, "per step",
+      "peak learning rate; " + auto_text([](const RuleKind& kind) { return kind.learning_rate; }),
+      between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
               "decay of weights (none of norms and biases); " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.weight_decay; }),
@@ -157,13 +157,14 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               "added to its gradient; auto: adam has the coupled one, the others the other",
               one_of({"coupled", "decoupled"}), OnChange::kResults);
   options.add("optim.beta1", optim.beta1, "",
-              "Adam, AdamW: decay of the gradient's average; " +
+              "Adam, AdamW, Lion: decay of the gradient's average; " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.beta1; }),
               at_least_and_below(0, 1), OnChange::kResults);
-  options.add("optim.beta2", optim.beta2, "",
-              "Adam, AdamW: decay of the squared gradient's average; " +
-                  auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }),
-              at_least_and_below(0, 1), OnChange::kResults);
+  options.add(
+      "optim.beta2", optim.beta2, "",
+      "Adam, AdamW: decay of the squared gradient's average; Lion: of the average that is kept; " +
+          auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }),
+      at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.eps", optim.eps, "", "Adam, AdamW: added to the denominator; auto: 1e-8",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",

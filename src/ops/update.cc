@@ -43,6 +43,14 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights);
 }
 
+void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
+               const Tensor& exp_avg, const Tensor& weights) {
+  check_flat("lion_step", master, gradient, weights);
+  check_fp32("lion_step", "exp_avg", exp_avg, master.shape());
+  check_step_state("lion_step", ctx);
+  dispatch(TRIREME_OP(lion_step), ctx, rule, master, gradient, exp_avg, weights);
+}
+
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
   check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
   check_dtype("add_sum_of_squares", "limbs", limbs, {DType::kI64});

@@ -77,6 +77,24 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   });
 }
 
+void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
+               const Tensor& exp_avg, const Tensor& weights) {
+  const StepState& state = *ctx.step_state;
+  if (state.finite == 0) return;
+  const LionFactors factors = {
+      .beta1 = rule.beta1,
+      .beta2 = rule.beta2,
+      .gradient_factor = gradient_factor(state),
+      .learning_rate = state.learning_rate,
+      .weight_decay = rule.weight_decay,
+  };
+  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    kernels().update.lion(factors, master.data<float>() + begin, gradient.data<float>() + begin,
+                          exp_avg.data<float>() + begin, end - begin);
+    publish(master, weights, begin, end - begin);
+  });
+}
+
 void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {
   on_this_thread(ctx, [&] {
     float *more = proposed.data<float>(), *to = value.data<float>();

@@ -108,6 +108,33 @@ __global__ void __launch_bounds__(kThreads)
   if (weights.defined()) weights.store(at, left, vector, p);
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    lion_kernel(Lion rule, const StepState* state, float* master, const float* gradient,
+                float* exp_avg, View<T> weights, std::int64_t elements, bool vector) {
+  if (state->finite == 0) return;
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  if (left <= 0) return;
+  const float factor = gradient_factor(*state);
+  const float learning_rate = state->learning_rate;
+  float p[kChunk], g[kChunk], m[kChunk];
+  load_chunk(master + at, left, vector, p);
+  load_chunk(gradient + at, left, vector, g);
+  load_chunk(exp_avg + at, left, vector, m);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float d = g[i] * factor;
+    const float u = rule.beta1 * m[i] + (1.0f - rule.beta1) * d;
+    const float sign = u > 0.0f ? 1.0f : u < 0.0f ? -1.0f : u;
+    p[i] -= learning_rate * (sign + rule.weight_decay * p[i]);
+    m[i] = rule.beta2 * m[i] + (1.0f - rule.beta2) * d;
+  }
+  store_chunk(exp_avg + at, left, vector, m);
+  store_chunk(master + at, left, vector, p);
+  if (weights.defined()) weights.store(at, left, vector, p);
+}
+
 __global__ void __launch_bounds__(kThreads)
     commit_state_kernel(const StepState* state, float keep, float* proposed, float* value,
                         std::int64_t elements) {
@@ -238,6 +265,20 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
            ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
            device_data<float>(velocity), to, elements,
            vectors_fit({&master, &gradient, &velocity, &weights}, kChunk));
+  });
+}
+
+void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
+               const Tensor& exp_avg, const Tensor& weights) {
+  const Tensor published = apart_from(weights, master);
+  const std::int64_t elements = master.elements();
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
+    View<T> to = published.defined() ? View<T>(published) : View<T>();
+    launch(lion_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
+           device_data<float>(exp_avg), to, elements,
+           vectors_fit({&master, &gradient, &exp_avg, &weights}, kChunk));
   });
 }
 

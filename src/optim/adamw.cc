@@ -11,15 +11,15 @@ class AdamWRule : public UpdateRule {
   explicit AdamWRule(const OptimizerConfig& config) : config_(config) {}
 
   std::vector<std::string> states() const override { return {"exp_avg", "exp_avg_sq"}; }
-  void update(ops::Context& ctx, const FlatShard& shard,
-              const States& states) const override {
+  void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     ops::adamw_step(ctx,
                     {.beta1 = config_.beta1,
                      .beta2 = config_.beta2,
                      .epsilon = config_.epsilon,
                      .weight_decay = config_.decoupled(shard),
                      .l2_penalty = config_.coupled(shard)},
-                    shard.master, shard.gradient, states[0].second, states[1].second, shard.weights);
+                    shard.master, shard.gradient, states[0].second, states[1].second,
+                    shard.weights);
   }
 
  private:

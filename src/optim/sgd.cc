@@ -13,8 +13,7 @@ class SgdRule : public UpdateRule {
     if (config_.momentum == 0.0f) return {};
     return {"velocity"};
   }
-  void update(ops::Context& ctx, const FlatShard& shard,
-              const States& states) const override {
+  void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     ops::sgd_step(ctx,
                   {.momentum = config_.momentum,
                    .weight_decay = config_.decoupled(shard),

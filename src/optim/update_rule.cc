@@ -19,6 +19,10 @@ std::span<const RuleKind> rule_kinds() {
                .defaults = {.momentum = 0.9f},
                .with_other_decay = "adam",
                .make = make_adamw},
+      RuleKind{.name = "lion",
+               .learning_rate = 1e-4,
+               .defaults = {.rule = "lion", .beta2 = 0.99f, .weight_decay = 1.0f, .momentum = 0.9f},
+               .make = make_lion},
       RuleKind{.name = "sgd",
                .defaults = {.rule = "sgd", .momentum = 0.9f},
                .with_other_decay = "sgd",
@@ -38,6 +42,11 @@ const RuleKind& rule_kind(std::string_view name) {
 
 std::unique_ptr<UpdateRule> make_rule(const OptimizerConfig& config) {
   return rule_kind(config.rule).make(config);
+}
+
+bool keep_same_states(const OptimizerConfig& a, const OptimizerConfig& b) {
+  return rule_kind(a.rule).make == rule_kind(b.rule).make &&
+         make_rule(a)->states() == make_rule(b)->states();
 }
 
 }  // namespace trireme::optim

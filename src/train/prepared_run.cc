@@ -98,7 +98,6 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
     fabric =
         make_fabric_record(network, runtime.hosts(), placement.order, shards.shape, shards.traffic);
   }
-  config.optim = with_defaults_of_rule(config.optim);
   config.model = model.request;
   config.grid.ask_for(shards.shape);
   return {.runtime = runtime,

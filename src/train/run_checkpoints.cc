@@ -107,10 +107,8 @@ void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
 void RunCheckpoints::refuse_other_model(const Checkpoint& checkpoint) const {
   std::vector<ChangedSetting> changes =
       changed_settings(checkpoint.info().config, checkpoint.path(), run_.config);
-  std::erase_if(changes, [](const ChangedSetting& change) {
-    return !change.name.starts_with("model.") && change.name != "optim.name" &&
-           change.name != "optim.momentum";
-  });
+  std::erase_if(changes,
+                [](const ChangedSetting& change) { return !change.name.starts_with("model."); });
   if (changes.empty()) return;
   for (ChangedSetting& change : changes) change.on_change = OnChange::kOtherRun;
   throw CheckpointError(fmt::format(
@@ -231,10 +229,12 @@ void RunCheckpoints::check_all_taken(const Checkpoint& checkpoint,
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
-  // Imported weights have no optimizer: it starts with zeros.
+  // Imported weights have no optimizer, and the state of another rule is none of this one: it
+  // starts with zeros.
   const bool imported = checkpoint.info().extra.contains(kImportedAttribute);
+  const bool other_rule = !imported && has_other_rule(checkpoint);
   std::vector<TensorSlice> slices =
-      checkpoint_slices(stage, imported ? nullptr : &run_.step.optimizer(), false);
+      checkpoint_slices(stage, imported || other_rule ? nullptr : &run_.step.optimizer(), false);
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
@@ -260,8 +260,12 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices);
+  if (other_rule) state.updates = 0;
   ops::write_step_state(ctx, state);
-  if (run_.runtime.rank() == 0) say_resumed(checkpoint, changes);
+  if (run_.runtime.rank() == 0) {
+    say_resumed(checkpoint, changes);
+    if (other_rule) print_line("the optimizer's state is of another rule, and begins anew");
+  }
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
           .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults}),
@@ -277,6 +281,15 @@ bool RunCheckpoints::evaluated_beginning(const Checkpoint& checkpoint) {
     return config_from_ini(info.config, checkpoint.path()).eval.batches.has_value();
   } catch (const ConfigError&) {  // of another version, which knew other keys
     return true;
+  }
+}
+
+bool RunCheckpoints::has_other_rule(const Checkpoint& checkpoint) const {
+  try {
+    const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
+    return !optim::keep_same_states(optimizer_of(before.optim), run_.step.options().optimizer);
+  } catch (const ConfigError&) {  // of another version, whose states have the names that they have
+    return false;
   }
 }
 

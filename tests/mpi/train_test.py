@@ -763,15 +763,25 @@ class Train(unittest.TestCase):
         self.start_over_from("shapes", 20)
         path, config = self.checkpoint("shapes", 20), self.folder / "shapes/config.ini"
         for more, words in ((["--model.width", "64"], "model.width was 32, is 64"),
-                            (["--model.layers", "1"], "model.layers was 2, is 1"),
-                            (["--optim.name", "sgd", "--optim.momentum", "0.9"], "optim.name was adamw, is sgd")):
+                            (["--model.layers", "1"], "model.layers was 2, is 1")):
             with self.subTest(more):
-                # bad input: `train`: checkpoint of another model or optimizer | ... is of another run: model.width was
+                # bad input: `train`: checkpoint of another model | ... is of another run: model.width was
                 # 32, is 64; --config RUN/config.ini takes the settings that the run had, and --run.start_from ...
                 # begins another run with its weights | 4
                 self.train("shapes", 2, "--grid.data", "2", "--run.accept_changes", "true", *more, status=4)
                 self.assertRegex(self.output, rf"{path} is of another run: {words}.*; --config {config} takes the settings "
                                               f"that the run had, and --run.start_from {path} begins another run")
+
+    def test_another_optimizer_begins_with_a_state_of_its_own(self):
+        for rule, said in (("lion", True), ("sgd", True), ("adam", False)):
+            with self.subTest(rule):
+                self.start_over_from(rule, 20)
+                self.train(rule, 2, "--grid.data", "2", "--run.accept_changes", "true", "--optim.name", rule,
+                           "--run.steps", "22")
+                self.assertIn(f"optim.name was adamw, is {rule}", self.output)
+                self.assertEqual("the optimizer's state is of another rule, and begins anew\n" in self.output, said)
+                self.train(rule, 1, "--optim.name", rule, "--run.steps", "23")
+                self.assertNotIn("begins anew", self.output)
 
     def test_a_longer_run_says_that_its_learning_rate_leaps(self):
         self.start_over_from("longer", 20)

@@ -206,6 +206,7 @@ const Family kFamilies[] = {
        ops::finish_gradient_norm(ctx, sum, 1.0f, sum);
        ops::adamw_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
        ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient, first, o.typed({100000}));
+       ops::lion_step(ctx, {}, master, gradient, first, o.typed({100000}));
        ops::commit_state(ctx, 0.5f, first, second);
        ops::update_loss_scale(ctx, {});
      }},

@@ -165,6 +165,26 @@ TEST_P(Update, Sgd) {
                         "weights");
 }
 
+TEST_P(Update, Lion) {
+  const ops::Lion rule = {.beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
+  Values p = testing::values_of(master), m = testing::values_of(exp_avg), g = gradient;
+  g[5] = 0.0;  // with no average: the sign is 0, and the weight decays alone
+  m[5] = 0.0;
+  const Tensor average = fp32(m), with_zero = fp32(g);
+  for (int step = 0; step < 3; ++step) {
+    ops::lion_step(ctx, rule, master, with_zero, average, weights);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double scaled = g[i] * 0.125, u = 0.9f * m[i] + (1.0 - 0.9f) * scaled;
+      p[i] -= 0.01f * ((u > 0.0) - (u < 0.0) + 0.1f * p[i]);
+      m[i] = 0.99f * m[i] + (1.0 - 0.99f) * scaled;
+    }
+  }
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "master");
+  testing::expect_close(average, m, testing::tolerance("update", DType::kF32), "exp_avg");
+  testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                        "weights");
+}
+
 TEST_P(Update, WeightsMayBeTheMaster) {
   const Tensor copy = fp32(testing::values_of(master));
   const Tensor m = fp32(testing::values_of(exp_avg)), v = fp32(testing::values_of(exp_avg_sq));
@@ -181,6 +201,7 @@ TEST_P(Update, NotFiniteChangesNothing) {
                              testing::bits_of(exp_avg_sq) + testing::bits_of(weights);
   ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights);
   ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, exp_avg, weights);
+  ops::lion_step(ctx, {}, master, gradient_t, exp_avg, weights);
   EXPECT_EQ(testing::bits_of(master) + testing::bits_of(exp_avg) + testing::bits_of(exp_avg_sq) +
                 testing::bits_of(weights),
             before);
@@ -332,6 +353,7 @@ TEST_P(Update, RefusesWhatDoesNotFit) {
                InternalError);
   EXPECT_THROW(ops::sgd_step(ctx, {.nesterov = true}, master, gradient_t, exp_avg, weights),
                InternalError);
+  EXPECT_THROW(ops::lion_step(ctx, {}, master, gradient_t, part, weights), InternalError);
   EXPECT_THROW(ops::commit_state(ctx, 0.5f, part, master), InternalError);
   EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)), InternalError);
   if (ctx.device.kind == DeviceKind::kCpu) {  // elsewhere the host does not see it

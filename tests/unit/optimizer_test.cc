@@ -1,7 +1,12 @@
 // Which shards an optimizer decays, and by which of the two ways.
 #include "trireme/optim/optimizer.h"
 
+#include <map>
+#include <string_view>
+
 #include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
 
 namespace trireme::optim {
 namespace {
@@ -65,6 +70,28 @@ TEST(Optimizer, DecayIsDecoupledOrCoupled) {
   EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * (1.5f + 0.25f * 2.0f));
   config.coupled_decay = true;  // the decay goes through the momentum
   EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * 1.5f * (1.0f + 0.25f * 2.0f));
+}
+
+// Of no rule that the registry has are defaults or states left to chance.
+TEST(Optimizer, EveryRuleHasALineInTheRegistry) {
+  std::map<std::string_view, std::size_t> states;
+  for (const RuleKind& kind : rule_kinds()) {
+    EXPECT_EQ(kind.defaults.rule, kind.name);
+    EXPECT_GT(kind.learning_rate, 0.0);
+    if (!kind.with_other_decay.empty()) rule_kind(kind.with_other_decay);
+    states[kind.name] = make_rule(kind.defaults)->states().size();
+  }
+  EXPECT_EQ(states, (std::map<std::string_view, std::size_t>{
+                        {"adam", 2}, {"adamw", 2}, {"lion", 1}, {"sgd", 1}}));
+  EXPECT_LT(rule_kind("lion").learning_rate, rule_kind("adamw").learning_rate);
+  EXPECT_THROW(rule_kind("lamb"), InternalError);
+}
+
+TEST(Optimizer, LionGoesByTheSign) {
+  OptimizerConfig config = rule_kind("lion").defaults;
+  config.weight_decay = 0.25f;
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * (1.0f + 0.25f * 2.0f));
+  EXPECT_FLOAT_EQ(after_a_step(config, false), 2.0f - 0.5f);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
+#include "trireme/optim/update_rule.h"
 
 namespace trireme {
 
@@ -62,9 +63,11 @@ struct Config {
   struct Optim {
     std::string name = "adamw";
     // What is not given has the default of the rule (optim/update_rule.h).
-    std::optional<double> lr, weight_decay, beta1, beta2, eps, momentum;
+    std::optional<double> lr, weight_decay;
     std::optional<std::string> decay;  // "coupled", "decoupled"
+    std::optional<double> beta1, beta2, eps;
     double clip = 1.0;
+    std::optional<double> momentum;
     bool nesterov = false;
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps

@@ -35,6 +35,16 @@ struct Sgd {
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights);
 
+struct Lion {
+  float beta1 = 0.9f, beta2 = 0.99f;
+  float weight_decay = 0.0f;
+};
+// Chen et al., "Symbolic discovery of optimization algorithms", 2023. master -= learning_rate *
+// (sign(beta1 * exp_avg + (1 - beta1) * g) + weight_decay * master), then exp_avg = beta2 * exp_avg
+// + (1 - beta2) * g. sign(0) is 0, and NaN stays NaN. Tensors as in adamw_step.
+void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
+               const Tensor& exp_avg, const Tensor& weights);
+
 // limbs (kExactLimbs) int64, an exact sum (trireme/base/exact_sum.h), += the squares of x (n) fp32.
 // x begins with element `first` of memory that is divided into units of kSquaresUnit elements. What
 // lies in a unit is added in double, in a fixed order, and the units exactly. So parts of x that

@@ -40,8 +40,8 @@ struct OptimizerConfig {
   }
 };
 
-// The states of a shard, by name ("exp_avg"). Checkpoints store them. Each is fp32 and has the shape
-// of the shard.
+// The states of a shard, by name ("exp_avg"). Checkpoints store them. Each is fp32 and has the
+// shape of the shard.
 using States = std::vector<std::pair<std::string, Tensor>>;
 
 class UpdateRule {
@@ -51,8 +51,7 @@ class UpdateRule {
   virtual std::vector<std::string> states() const = 0;
   // Updates the shard and its states by one step, with the values of the context's StepState;
   // changes nothing if that says that the step is skipped.
-  virtual void update(ops::Context& ctx, const FlatShard& shard,
-                      const States& states) const = 0;
+  virtual void update(ops::Context& ctx, const FlatShard& shard, const States& states) const = 0;
 };
 
 // A line of the registry.
@@ -60,10 +59,10 @@ struct RuleKind {
   std::string_view name;  // optim.name
   // What keys have that the user leaves out: optim.lr and the others.
   double learning_rate = 1e-3;
-  OptimizerConfig defaults;
+  OptimizerConfig defaults = {};
   // The rule that is the same with the other way of decay: itself if it takes either, empty if
   // there is none.
-  std::string_view with_other_decay;
+  std::string_view with_other_decay = {};
   bool has_nesterov = false;
   std::unique_ptr<UpdateRule> (*make)(const OptimizerConfig&) = nullptr;
 };
@@ -72,5 +71,7 @@ std::span<const RuleKind> rule_kinds();
 // Throws InternalError if there is none of that name.
 const RuleKind& rule_kind(std::string_view name);
 std::unique_ptr<UpdateRule> make_rule(const OptimizerConfig& config);
+// Whether both keep the same states with the same meaning, so that one may go on with the other's.
+bool keep_same_states(const OptimizerConfig& a, const OptimizerConfig& b);
 
 }  // namespace trireme::optim

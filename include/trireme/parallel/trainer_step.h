@@ -9,6 +9,7 @@
 #include <string>
 
 #include "trireme/nn/evaluation_sums.h"
+#include "trireme/ops/update.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/parallel/step_numbers.h"

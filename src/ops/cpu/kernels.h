@@ -140,11 +140,17 @@ struct SgdFactors {
   bool nesterov;
 };
 
+struct LionFactors {
+  float beta1, beta2, gradient_factor, learning_rate, weight_decay;
+};
+
 struct UpdateKernels {
   void (*adamw)(const AdamWFactors& f, float* master, const float* gradient, float* exp_avg,
                 float* exp_avg_sq, std::int64_t n);
   void (*sgd)(const SgdFactors& f, float* master, const float* gradient, float* velocity,
               std::int64_t n);  // velocity may be null
+  void (*lion)(const LionFactors& f, float* master, const float* gradient, float* exp_avg,
+               std::int64_t n);
   double (*sum_of_squares)(const float* x, std::int64_t n);
 };
 

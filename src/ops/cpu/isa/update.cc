@@ -40,6 +40,19 @@ void sgd(const SgdFactors& f, float* master, const float* gradient, float* veloc
   }
 }
 
+void lion(const LionFactors& f, float* master, const float* gradient, float* exp_avg,
+          std::int64_t n) {
+  const LionFactors c = f;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * c.gradient_factor;
+    const float u = c.beta1 * exp_avg[i] + (1.0f - c.beta1) * g;
+    const float sign = u > 0.0f ? 1.0f : u < 0.0f ? -1.0f : u;  // of NaN: NaN
+    master[i] -= c.learning_rate * (sign + c.weight_decay * master[i]);
+    exp_avg[i] = c.beta2 * exp_avg[i] + (1.0f - c.beta2) * g;
+  }
+}
+
 // 32 independent sums: a single one would wait for each addition.
 double sum_of_squares(const float* x, std::int64_t n) {
   constexpr std::int64_t kSums = 32;
@@ -63,6 +76,6 @@ double sum_of_squares(const float* x, std::int64_t n) {
 
 }  // namespace
 
-extern const UpdateKernels kUpdate = {adamw, sgd, sum_of_squares};
+extern const UpdateKernels kUpdate = {adamw, sgd, lion, sum_of_squares};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA
