@@ -68,7 +68,9 @@ class Stage {
   bool last() const { return layout_.last_stage() == grid_.index(Axis::kPipeline); }
   // Whether this rank tells of its replica what all ranks of the last stage know: losses, counts,
   // outputs. One rank of each replica does.
-  bool speaks_for_replica() const { return last() && grid_.index(Axis::kTensor) == 0; }
+  bool speaks_for_replica() const {
+    return last() && grid_.index(kModelAxes.without(Axis::kPipeline)) == 0;
+  }
 
   void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
   // The number of random numbers that this rank has drawn for initial values so far.
