@@ -16,6 +16,7 @@
 #include "trireme/base/installed_file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/kernel_files.h"
+#include "trireme/base/name_patterns.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/running_clock.h"
@@ -370,6 +371,21 @@ TEST(Text, OfAListIsSplitAtCommas) {
   EXPECT_EQ(split_list("a,b c,,d"), (Words{"a", "b c", "", "d"}));
   EXPECT_EQ(split_list("a,"), (Words{"a", ""}));
   EXPECT_EQ(split_list(""), Words{""});
+}
+
+TEST(NamePatterns, MatchAsAShellMatchesFiles) {
+  const NamePatterns patterns =
+      NamePatterns::of_list("embedding.*, blocks.[0-1].*.weight,head.?ias");
+  EXPECT_TRUE(patterns.match("embedding.weight"));
+  EXPECT_FALSE(patterns.match("an.embedding.weight"));
+  EXPECT_EQ(patterns.first_match("blocks.1.attention.query.weight"), 1u);
+  EXPECT_FALSE(patterns.match("blocks.2.attention.query.weight"));
+  EXPECT_FALSE(patterns.match("blocks.1.attention.query.bias"));
+  EXPECT_EQ(patterns.first_match("head.bias"), 2u);
+  EXPECT_FALSE(NamePatterns().match("head.bias"));
+  EXPECT_FALSE(NamePatterns::of_list("").match("head.bias"));
+  const std::vector<std::string> names = {"embedding.weight", "head.bias"};
+  EXPECT_EQ(patterns.without_match(names), std::vector<std::string>{"blocks.[0-1].*.weight"});
 }
 
 TEST(Text, QuantitiesAsPeopleReadThem) {
