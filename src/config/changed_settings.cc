@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
+#include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/models/family.h"
 

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/config/step_range.h"
 #include "trireme/config/weighted_paths.h"
@@ -104,31 +105,6 @@ void check_same_bits(const Config& config) {
   }
 }
 
-void check_optimizer(const Config::Optim& optim) {
-  const optim::RuleKind& kind = optim::rule_kind(optim.name);
-  const optim::OptimizerConfig rule = optimizer_of(optim);
-  const bool other_decay = rule.coupled_decay != kind.defaults.coupled_decay;
-  if (other_decay && kind.with_other_decay.empty()) {
-    throw ConfigError(fmt::format("optim.decay is {}, which {} does not have: leave it out",
-                                  *optim.decay, optim.name));
-  }
-  if (other_decay && kind.with_other_decay != kind.name) {
-    throw ConfigError(fmt::format(
-        "optim.decay is {}, but optim.name is {}: give --optim.name {}, which is the same with "
-        "such decay",
-        *optim.decay, optim.name, kind.with_other_decay));
-  }
-  if (!optim.nesterov) return;
-  if (!kind.has_nesterov) {
-    throw ConfigError(
-        fmt::format("optim.nesterov is true, but optim.name is {}: only sgd has it", optim.name));
-  }
-  // As the optimizer has it: there the least numbers are 0, too.
-  if (rule.momentum == 0.0f) {
-    throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
-  }
-}
-
 void check_schedule(const Config& config) {
   if (const auto options = schedule_options(config)) optim::LearningRateSchedule{*options};
 }
@@ -190,33 +166,6 @@ int runs_of_batch(const Config& config) {
   return runs;
 }
 
-Config::Optim with_defaults_of_rule(Config::Optim optim) {
-  const optim::RuleKind& kind = optim::rule_kind(optim.name);
-  const auto fill = [](std::optional<double>& key, double usual) { key = key.value_or(usual); };
-  // 0.1f is 0.1 to its reader.
-  const auto same_digits = [](float value) { return std::stod(fmt::format("{}", value)); };
-  fill(optim.lr, kind.learning_rate);
-  fill(optim.weight_decay, same_digits(kind.defaults.weight_decay));
-  fill(optim.beta1, same_digits(kind.defaults.beta1));
-  fill(optim.beta2, same_digits(kind.defaults.beta2));
-  fill(optim.eps, same_digits(kind.defaults.epsilon));
-  fill(optim.momentum, same_digits(kind.defaults.momentum));
-  return optim;
-}
-
-optim::OptimizerConfig optimizer_of(const Config::Optim& asked) {
-  const Config::Optim optim = with_defaults_of_rule(asked);
-  const bool coupled = optim::rule_kind(optim.name).defaults.coupled_decay;
-  return {.rule = optim.name,
-          .beta1 = static_cast<float>(*optim.beta1),
-          .beta2 = static_cast<float>(*optim.beta2),
-          .epsilon = static_cast<float>(*optim.eps),
-          .weight_decay = static_cast<float>(*optim.weight_decay),
-          .coupled_decay = optim.decay ? *optim.decay == "coupled" : coupled,
-          .momentum = static_cast<float>(*optim.momentum),
-          .nesterov = optim.nesterov};
-}
-
 std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   if (loss_scale == "dynamic") return std::nullopt;
   double value = 0.0;
@@ -245,7 +194,7 @@ void check_config_without_data(const Config& config) {
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
-  check_optimizer(config.optim);
+  check_optimizer(config);
   check_schedule(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(

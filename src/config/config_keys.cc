@@ -170,12 +170,35 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
               OnChange::kResults);
-  options.add("optim.momentum", optim.momentum, "", "SGD: momentum; auto: 0.9",
+  options.add("optim.momentum", optim.momentum, "",
+              "SGD, Muon: momentum; " +
+                  auto_text([](const RuleKind& kind) { return kind.defaults.momentum; }),
               at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.nesterov", optim.nesterov, "",
-              "SGD: Nesterov's momentum: a step goes by the gradient and the momentum that follows "
-              "it",
+              "SGD, Muon: Nesterov's momentum: a step goes by the gradient and the momentum that "
+              "follows it; auto: true with Muon",
               {}, OnChange::kResults);
+  options.add("optim.groups", optim.groups, "",
+              "other rules for some parameters, as in 'embedding.*,head.*: adamw lr=0.5; *.bias: "
+              "decay=0': patterns of names, an optimizer, factors on its learning rate and decay; "
+              "of several groups that a name matches the last optimizer counts, and all factors",
+              not_empty(), OnChange::kResults);
+  options.add("optim.muon_scale", optim.muon_scale, "",
+              "Muon: how long a step of a matrix is; match_adamw: 0.2 sqrt(max(rows, columns)) "
+              "times the learning rate; original: sqrt(max(1, rows / columns)) times, which "
+              "optim.lr 0.02 suits",
+              one_of({"match_adamw", "original"}), OnChange::kResults);
+  options.add("optim.muon_precision", optim.muon_precision, "",
+              "Muon: the type in which matrices are made orthogonal and sent to the rank that does "
+              "it; auto: fp32 with run.precision fp32, otherwise bf16",
+              one_of({"fp32", "bf16"}), OnChange::kResults);
+  options.add("optim.muon_heads", optim.muon_heads, "",
+              "Muon: query, key and value are so many matrices as they have heads", {},
+              OnChange::kResults);
+  options.add("optim.adamw_lr", optim.adamw_lr, "per step",
+              "Muon: peak learning rate of what AdamW updates: tables, the last product, depthwise "
+              "kernels, norms, biases; auto: optim.lr; with optim.muon_scale original 0.001",
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add(
       "optim.loss_scale", optim.loss_scale, "",
       "fp16: factor on the gradient of each target's loss, against underflow; dynamic: "

@@ -69,9 +69,10 @@ class ClassifierHead : public nn::Block {
         layer_(network.last ? std::optional<ConvolutionNorm>(std::in_place, context, states_,
                                                              *network.last, network.clamp, replicas)
                             : std::nullopt),
-        classifier_(context,
-                    {nn::ColumnParallelLinear::split_part(context, "classifier", config.classes)},
-                    network.head_channels(), true, network.classifier) {}
+        classifier_(
+            context,
+            {nn::ColumnParallelLinear::split_part(context, "classifier", config.classes, false)},
+            network.head_channels(), true, network.classifier) {}
 
   float dropout_, label_smoothing_;
   nn::TensorParallel parallel_;

@@ -37,13 +37,16 @@ Attention::Attention(const LayerContext& context, BuildContext& build, const Opt
                                       options.kv_heads * head_size,
                                       parts,
                                       index,
-                                      {.ranks = same_heads, .partial = copies > 1}};
+                                      {.ranks = same_heads, .partial = copies > 1},
+                                      true,
+                                      static_cast<int>(options.kv_heads)};
   };
+  ColumnParallelLinear::Part query =
+      ColumnParallelLinear::split_part(context, "query", options.heads * head_size);
+  query.heads = static_cast<int>(options.heads);
   qkv_ = std::make_unique<ColumnParallelLinear>(
-      context,
-      std::vector{ColumnParallelLinear::split_part(context, "query", options.heads * head_size),
-                  kv_part("key"), kv_part("value")},
-      options.width, options.bias, options.deviation);
+      context, std::vector{std::move(query), kv_part("key"), kv_part("value")}, options.width,
+      options.bias, options.deviation);
   output_ = std::make_unique<RowParallelLinear>(context.child("output"), options.width,
                                                 options.heads * head_size, options.bias,
                                                 options.output_deviation);

@@ -178,8 +178,8 @@ void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Te
 
 ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& context,
                                                             const std::string& name,
-                                                            std::int64_t rows) {
-  return {name, rows, context.parallel.size(), context.parallel.rank(), {}};
+                                                            std::int64_t rows, bool inner) {
+  return {name, rows, context.parallel.size(), context.parallel.rank(), {}, inner};
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
@@ -190,7 +190,9 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
         {.name = context.child(part.name).name + ".weight",
          .placement = Placement::split({part.rows, in}, 0, part.parts, part.index),
          .initial = initial.weight,
-         .holders = part.holders}));
+         .holders = part.holders,
+         .inner_matrix = part.inner,
+         .heads = part.heads}));
   }
   if (!bias) return;
   for (const Part& part : parts) {
@@ -265,7 +267,8 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
           {.name = context.child("weight").name,
            .placement = Placement::split({out, in}, 1, parallel_.size(), parallel_.rank()),
            .initial = Initializer::normal(deviation),
-           .holders = {}})) {
+           .holders = {},
+           .inner_matrix = true})) {
   if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
 }
 

@@ -37,7 +37,8 @@ Convolution::Convolution(const LayerContext& context, const Options& options)
            .placement = Placement::whole(
                {options.out, options.kernel, options.kernel, options.in / options.groups}),
            .initial = Initializer::normal(options.deviation),
-           .holders = outside_holders(context.parallel)})) {
+           .holders = outside_holders(context.parallel),
+           .inner_matrix = options.inner && options.groups == 1})) {
   if (options.bias) bias_ = &add_channels(context, "bias", options.out, 0.0f);
 }
 

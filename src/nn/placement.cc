@@ -25,8 +25,11 @@ Slab clipped(const Placement& placement, const Box& box) {
 }  // namespace
 
 Placement Placement::whole(const Shape& global) {
-  return {global, global, std::vector<std::int64_t>(static_cast<std::size_t>(global.rank()), 0),
-          global};
+  const auto rank = static_cast<std::size_t>(global.rank());
+  return {.global = global,
+          .local = global,
+          .offset = std::vector<std::int64_t>(rank, 0),
+          .extent = global};
 }
 
 Placement Placement::split(const Shape& global, int dimension, int parts, int index,
@@ -37,6 +40,9 @@ Placement Placement::split(const Shape& global, int dimension, int parts, int in
   placement.local = global.with(dimension, rounded_up(each, multiple));
   placement.offset[static_cast<std::size_t>(dimension)] = begin;
   placement.extent = global.with(dimension, std::min(each, global[dimension] - begin));
+  placement.dimension = dimension;
+  placement.parts = parts;
+  placement.multiple = multiple;
   return placement;
 }
 

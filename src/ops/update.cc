@@ -51,6 +51,33 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
   dispatch(TRIREME_OP(lion_step), ctx, rule, master, gradient, exp_avg, weights);
 }
 
+void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
+                      const Tensor& average, const Tensor& direction) {
+  check_fp32("average_gradient", "average", average, gradient.shape());
+  check_flat("average_gradient", average, gradient, direction);
+  check_step_state("average_gradient", ctx);
+  dispatch(TRIREME_OP(average_gradient), ctx, rule, gradient, average, direction);
+}
+
+void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
+                const Tensor& weights) {
+  check_flat("step_along", master, master, weights);
+  check_floating("step_along", "direction", direction);
+  check_shape("step_along", "direction", direction, master.shape());
+  check_step_state("step_along", ctx);
+  dispatch(TRIREME_OP(step_along), ctx, rule, master, direction, weights);
+}
+
+void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
+                    const Tensor& y) {
+  check_fp32("divide_by_root", "x", x, x.shape());
+  check_dtype("divide_by_root", "sum", sum, {DType::kF64});
+  check_shape("divide_by_root", "sum", sum, {1});
+  check_floating("divide_by_root", "y", y);
+  TRIREME_CHECK(y.elements() == x.elements(), "divide_by_root: y has other elements than x");
+  dispatch(TRIREME_OP(divide_by_root), ctx, x, sum, epsilon, y);
+}
+
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
   check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
   check_dtype("add_sum_of_squares", "limbs", limbs, {DType::kI64});

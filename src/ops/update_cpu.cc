@@ -37,6 +37,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
   const auto t = static_cast<double>(state.updates);
+  const float learning_rate = state.learning_rate * rule.rate;
   const double bias1 = 1.0 - std::pow(static_cast<double>(rule.beta1), t);
   const double bias2 = 1.0 - std::pow(static_cast<double>(rule.beta2), t);
   const AdamWFactors factors = {
@@ -44,9 +45,9 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
       .beta2 = rule.beta2,
       .epsilon = rule.epsilon,
       .gradient_factor = gradient_factor(state),
-      .step_size = static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
+      .step_size = static_cast<float>(static_cast<double>(learning_rate) / bias1),
       .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
-      .keep = 1.0f - state.learning_rate * rule.weight_decay,
+      .keep = 1.0f - learning_rate * rule.weight_decay,
       .l2_penalty = rule.l2_penalty,
   };
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -64,7 +65,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   const SgdFactors factors = {
       .momentum = rule.momentum,
       .gradient_factor = gradient_factor(state),
-      .learning_rate = state.learning_rate,
+      .learning_rate = state.learning_rate * rule.rate,
       .weight_decay = rule.weight_decay,
       .l2_penalty = rule.l2_penalty,
       .nesterov = rule.nesterov,
@@ -85,13 +86,64 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
       .beta1 = rule.beta1,
       .beta2 = rule.beta2,
       .gradient_factor = gradient_factor(state),
-      .learning_rate = state.learning_rate,
+      .learning_rate = state.learning_rate * rule.rate,
       .weight_decay = rule.weight_decay,
   };
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels().update.lion(factors, master.data<float>() + begin, gradient.data<float>() + begin,
                           exp_avg.data<float>() + begin, end - begin);
     publish(master, weights, begin, end - begin);
+  });
+}
+
+void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
+                      const Tensor& average, const Tensor& direction) {
+  const StepState& state = *ctx.step_state;
+  const bool skips = state.finite == 0;
+  const MomentumFactors factors = {.momentum = rule.momentum,
+                                   .gradient_factor = gradient_factor(state),
+                                   .nesterov = rule.nesterov};
+  parallel_ranges(ctx, gradient.elements(), kStageElements,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    Stage stage;
+                    float* to = write_place(direction, begin, stage.values);
+                    if (skips) {
+                      std::fill_n(to, end - begin, 0.0f);
+                    } else {
+                      kernels().update.average(factors, gradient.data<float>() + begin,
+                                               average.data<float>() + begin, to, end - begin);
+                    }
+                    write_back(direction, begin, end - begin, to);
+                  });
+}
+
+void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
+                const Tensor& weights) {
+  const StepState& state = *ctx.step_state;
+  if (state.finite == 0) return;
+  const float learning_rate = state.learning_rate * rule.rate;
+  const float keep = 1.0f - learning_rate * rule.weight_decay;
+  parallel_ranges(
+      ctx, master.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
+        Stage stage;
+        kernels().update.step_along(keep, learning_rate, master.data<float>() + begin,
+                                    read_fp32(direction, begin, end - begin, stage.values),
+                                    end - begin);
+        publish(master, weights, begin, end - begin);
+      });
+}
+
+void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
+                    const Tensor& y) {
+  parallel_ranges(ctx, x.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
+    const double root = std::sqrt(sum.data<double>()[0]);
+    const auto factor = static_cast<float>(1.0 / (root + static_cast<double>(epsilon)));
+    Stage stage;
+    float* to = write_place(y, begin, stage.values);
+    const float* from = x.data<float>() + begin;
+    if (from != to) std::copy_n(from, end - begin, to);
+    kernels().elementwise.scale(to, factor, end - begin);
+    write_back(y, begin, end - begin, to);
   });
 }
 

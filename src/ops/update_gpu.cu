@@ -42,12 +42,12 @@ struct AdamWFactors {
 };
 
 __device__ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state) {
+  const float learning_rate = state.learning_rate * rule.rate;
   const auto t = static_cast<double>(state.updates);
   const double bias1 = 1.0 - pow(static_cast<double>(rule.beta1), t);
   const double bias2 = 1.0 - pow(static_cast<double>(rule.beta2), t);
-  return {gradient_factor(state),
-          static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
-          static_cast<float>(1.0 / sqrt(bias2)), 1.0f - state.learning_rate * rule.weight_decay};
+  return {gradient_factor(state), static_cast<float>(static_cast<double>(learning_rate) / bias1),
+          static_cast<float>(1.0 / sqrt(bias2)), 1.0f - learning_rate * rule.weight_decay};
 }
 
 template <class T>
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t left = elements - at;
   if (left <= 0) return;
   const float factor = gradient_factor(*state);
-  const float learning_rate = state->learning_rate;
+  const float learning_rate = state->learning_rate * rule.rate;
   float p[kChunk], g[kChunk], v[kChunk] = {};
   load_chunk(master + at, left, vector, p);
   load_chunk(gradient + at, left, vector, g);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t left = elements - at;
   if (left <= 0) return;
   const float factor = gradient_factor(*state);
-  const float learning_rate = state->learning_rate;
+  const float learning_rate = state->learning_rate * rule.rate;
   float p[kChunk], g[kChunk], m[kChunk];
   load_chunk(master + at, left, vector, p);
   load_chunk(gradient + at, left, vector, g);
@@ -133,6 +133,61 @@ __global__ void __launch_bounds__(kThreads)
   store_chunk(exp_avg + at, left, vector, m);
   store_chunk(master + at, left, vector, p);
   if (weights.defined()) weights.store(at, left, vector, p);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    average_kernel(Momentum rule, const StepState* state, const float* gradient, float* average,
+                   View<Any> direction, std::int64_t elements, bool vector) {
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  if (left <= 0) return;
+  float g[kChunk], m[kChunk], d[kChunk] = {};
+  if (state->finite != 0) {
+    const float factor = gradient_factor(*state);
+    load_chunk(gradient + at, left, vector, g);
+    load_chunk(average + at, left, vector, m);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      g[i] *= factor;
+      m[i] = rule.momentum * m[i] + (1.0f - rule.momentum) * g[i];
+      d[i] = rule.nesterov ? rule.momentum * m[i] + (1.0f - rule.momentum) * g[i] : m[i];
+    }
+    store_chunk(average + at, left, vector, m);
+  }
+  direction.store(at, left, vector, d);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    step_along_kernel(StepAlong rule, const StepState* state, float* master, View<Any> direction,
+                      View<T> weights, std::int64_t elements, bool vector) {
+  if (state->finite == 0) return;
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  if (left <= 0) return;
+  const float learning_rate = state->learning_rate * rule.rate;
+  const float keep = 1.0f - learning_rate * rule.weight_decay;
+  float p[kChunk], d[kChunk];
+  load_chunk(master + at, left, vector, p);
+  direction.load(at, left, vector, d);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) p[i] = p[i] * keep - learning_rate * d[i];
+  store_chunk(master + at, left, vector, p);
+  if (weights.defined()) weights.store(at, left, vector, p);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    divide_by_root_kernel(const float* x, const double* sum, float epsilon, View<Any> y,
+                          std::int64_t elements, bool vector) {
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  if (left <= 0) return;
+  const auto factor = static_cast<float>(1.0 / (sqrt(*sum) + static_cast<double>(epsilon)));
+  float values[kChunk];
+  load_chunk(x + at, left, vector, values);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] *= factor;
+  y.store(at, left, vector, values);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -280,6 +335,36 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
            device_data<float>(exp_avg), to, elements,
            vectors_fit({&master, &gradient, &exp_avg, &weights}, kChunk));
   });
+}
+
+void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
+                      const Tensor& average, const Tensor& direction) {
+  const std::int64_t elements = gradient.elements();
+  launch(average_kernel, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+         static_cast<const StepState*>(ctx.step_state.get()), device_data<float>(gradient),
+         device_data<float>(average), View<Any>(direction), elements,
+         vectors_fit({&gradient, &average, &direction}, kChunk));
+}
+
+void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
+                const Tensor& weights) {
+  const Tensor published = apart_from(weights, master);
+  const std::int64_t elements = master.elements();
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
+    View<T> to = published.defined() ? View<T>(published) : View<T>();
+    launch(step_along_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+           ctx.step_state.get(), device_data<float>(master), View<Any>(direction), to, elements,
+           vectors_fit({&master, &direction, &weights}, kChunk));
+  });
+}
+
+void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
+                    const Tensor& y) {
+  const std::int64_t elements = x.elements();
+  launch(divide_by_root_kernel, blocks_of_chunks(elements), kThreads, 0, ctx.stream,
+         device_data<float>(x), device_data<double>(sum), epsilon, View<Any>(y), elements,
+         vectors_fit({&x, &y}, kChunk));
 }
 
 void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {

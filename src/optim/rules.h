@@ -5,8 +5,9 @@
 
 namespace trireme::optim {
 
-std::unique_ptr<UpdateRule> make_adamw(const OptimizerConfig& config);
-std::unique_ptr<UpdateRule> make_lion(const OptimizerConfig& config);
-std::unique_ptr<UpdateRule> make_sgd(const OptimizerConfig& config);
+std::unique_ptr<UpdateRule> make_adamw(const RuleSettings& settings);
+std::unique_ptr<UpdateRule> make_lion(const RuleSettings& settings);
+std::unique_ptr<UpdateRule> make_muon(const RuleSettings& settings);
+std::unique_ptr<UpdateRule> make_sgd(const RuleSettings& settings);
 
 }  // namespace trireme::optim

@@ -7,30 +7,31 @@ namespace {
 
 class SgdRule : public UpdateRule {
  public:
-  explicit SgdRule(const OptimizerConfig& config) : config_(config) {}
+  explicit SgdRule(const RuleSettings& settings) : settings_(settings) {}
 
   std::vector<std::string> states() const override {
-    if (config_.momentum == 0.0f) return {};
+    if (settings_.momentum == 0.0f) return {};
     return {"velocity"};
   }
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     ops::sgd_step(ctx,
-                  {.momentum = config_.momentum,
-                   .weight_decay = config_.decoupled(shard),
-                   .l2_penalty = config_.coupled(shard),
-                   .nesterov = config_.nesterov},
+                  {.momentum = settings_.momentum,
+                   .weight_decay = settings_.decoupled(shard),
+                   .l2_penalty = settings_.coupled(shard),
+                   .nesterov = settings_.nesterov,
+                   .rate = settings_.rate},
                   shard.master, shard.gradient, states.empty() ? Tensor() : states[0].second,
                   shard.weights);
   }
 
  private:
-  OptimizerConfig config_;
+  RuleSettings settings_;
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_sgd(const OptimizerConfig& config) {
-  return std::make_unique<SgdRule>(config);
+std::unique_ptr<UpdateRule> make_sgd(const RuleSettings& settings) {
+  return std::make_unique<SgdRule>(settings);
 }
 
 }  // namespace trireme::optim

@@ -12,7 +12,7 @@ namespace trireme::optim {
 std::span<const RuleKind> rule_kinds() {
   static const std::array kKinds = {
       RuleKind{.name = "adam",
-               .defaults = {.rule = "adam", .coupled_decay = true, .momentum = 0.9f},
+               .defaults = {.name = "adam", .coupled_decay = true, .momentum = 0.9f},
                .with_other_decay = "adamw",
                .make = make_adamw},
       RuleKind{.name = "adamw",
@@ -21,10 +21,15 @@ std::span<const RuleKind> rule_kinds() {
                .make = make_adamw},
       RuleKind{.name = "lion",
                .learning_rate = 1e-4,
-               .defaults = {.rule = "lion", .beta2 = 0.99f, .weight_decay = 1.0f, .momentum = 0.9f},
+               .defaults = {.name = "lion", .beta2 = 0.99f, .weight_decay = 1.0f, .momentum = 0.9f},
                .make = make_lion},
+      RuleKind{.name = "muon",
+               .defaults = {.name = "muon", .momentum = 0.95f, .nesterov = true},
+               .has_nesterov = true,
+               .of_matrices = true,
+               .make = make_muon},
       RuleKind{.name = "sgd",
-               .defaults = {.rule = "sgd", .momentum = 0.9f},
+               .defaults = {.name = "sgd", .momentum = 0.9f},
                .with_other_decay = "sgd",
                .has_nesterov = true,
                .make = make_sgd},
@@ -40,12 +45,12 @@ const RuleKind& rule_kind(std::string_view name) {
   return *found;
 }
 
-std::unique_ptr<UpdateRule> make_rule(const OptimizerConfig& config) {
-  return rule_kind(config.rule).make(config);
+std::unique_ptr<UpdateRule> make_rule(const RuleSettings& settings) {
+  return rule_kind(settings.name).make(settings);
 }
 
-bool keep_same_states(const OptimizerConfig& a, const OptimizerConfig& b) {
-  return rule_kind(a.rule).make == rule_kind(b.rule).make &&
+bool keep_same_states(const RuleSettings& a, const RuleSettings& b) {
+  return rule_kind(a.name).make == rule_kind(b.name).make &&
          make_rule(a)->states() == make_rule(b)->states();
 }
 

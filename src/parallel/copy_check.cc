@@ -62,8 +62,8 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
       held.push_back(
           {fmt::format("the weights of {}", name), holders, static_cast<std::int64_t>(weights)});
       std::uint64_t states = 0;  // in their order: a swap shows
-      for (const auto& [state, shard] : optimizer.states(i)) {
-        states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, nn::FlatGroup::view(shard, part));
+      for (const auto& [state, elements] : optimizer.states(i, part)) {
+        states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, elements);
       }
       held.push_back({fmt::format("the optimizer state of {}", name), holders,
                       static_cast<std::int64_t>(states)});

@@ -17,15 +17,6 @@
 namespace trireme::parallel {
 namespace {
 
-std::vector<optim::FlatShard> shards_of(const Stage& stage) {
-  std::vector<optim::FlatShard> shards;
-  for (const nn::FlatGroup* group : stage.groups()) {
-    shards.push_back(
-        {group->master(), group->gradient_shard(), group->weight_shard(), group->decay()});
-  }
-  return shards;
-}
-
 std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
   return std::accumulate(
       batches.begin(), batches.end(), std::int64_t{0},
@@ -80,7 +71,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
                options.runs.blocks),
       states_(std::make_unique<StateUpdates>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
-      optimizer_(std::make_unique<optim::Optimizer>(options.optimizer, ctx, shards_of(stage_))),
+      optimizer_(std::make_unique<optim::Optimizer>(options.optimizer, ctx, grid, stage_.groups())),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
@@ -97,6 +88,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   stage_.weights().connect(ctx_);
   reducer_.connect();
   states_->connect();
+  optimizer_->connect(ctx_);
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   const std::size_t after = free_device_memory(ctx_);
   taken += before > after ? before - after : 0;

@@ -7,10 +7,9 @@ namespace trireme {
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
   std::vector<TensorSlice> slices;
-  const auto add = [&](const std::string& name, const Tensor& shard,
+  const auto add = [&](const std::string& name, const Tensor& elements,
                        const nn::FlatGroup::Part& part) {
     const nn::Placement& placement = part.parameter->placement();
-    const Tensor elements = nn::FlatGroup::view(shard, part);
     for (const nn::Slab& slab : nn::slabs_of(placement, part.elements)) {
       const std::int64_t begin = slab.at - part.elements.begin;
       slices.push_back(
@@ -25,10 +24,10 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
       const std::string& name = part.parameter->name();
-      add("parameters/" + name, group.master(), part);
+      add("parameters/" + name, nn::FlatGroup::view(group.master(), part), part);
       if (optimizer == nullptr) continue;
-      for (const auto& [state, shard] : optimizer->states(i)) {
-        add(fmt::format("optimizer/{}/{}", name, state), shard, part);
+      for (const auto& [state, elements] : optimizer->states(i, part)) {
+        add(fmt::format("optimizer/{}/{}", name, state), elements, part);
       }
     }
   }

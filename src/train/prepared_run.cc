@@ -128,7 +128,7 @@ PreparedRun::PreparedRun(RunPlan plan)
 }
 
 std::int64_t PreparedRun::checkpoint_bytes() const {
-  const std::size_t of_each = 1 + optim::make_rule(step.options().optimizer)->states().size();
+  const std::size_t of_each = 1 + step.options().optimizer.most_states();
   return static_cast<std::int64_t>(of_each * sizeof(float)) * model.plan.parameters;
 }
 

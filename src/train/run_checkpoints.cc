@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/ops/arithmetic.h"
 #include "trireme/ops/convolution.h"
@@ -229,12 +230,12 @@ void RunCheckpoints::check_all_taken(const Checkpoint& checkpoint,
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
-  // Imported weights have no optimizer, and the state of another rule is none of this one: it
-  // starts with zeros.
+  // Imported weights have no optimizer: it starts with zeros.
   const bool imported = checkpoint.info().extra.contains(kImportedAttribute);
-  const bool other_rule = !imported && has_other_rule(checkpoint);
   std::vector<TensorSlice> slices =
-      checkpoint_slices(stage, imported || other_rule ? nullptr : &run_.step.optimizer(), false);
+      checkpoint_slices(stage, imported ? nullptr : &run_.step.optimizer(), false);
+  const NewStates begins =
+      imported ? NewStates::kNone : leave_out_of_other_rules(checkpoint, slices);
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
@@ -260,11 +261,15 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices);
-  if (other_rule) state.updates = 0;
+  if (begins == NewStates::kAll) state.updates = 0;
   ops::write_step_state(ctx, state);
   if (run_.runtime.rank() == 0) {
     say_resumed(checkpoint, changes);
-    if (other_rule) print_line("the optimizer's state is of another rule, and begins anew");
+    if (begins == NewStates::kAll) {
+      print_line("the optimizer's state is of another rule, and begins anew");
+    } else if (begins == NewStates::kSome) {
+      print_line("the optimizer's state of parameters that another rule updates now begins anew");
+    }
   }
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
@@ -284,13 +289,36 @@ bool RunCheckpoints::evaluated_beginning(const Checkpoint& checkpoint) {
   }
 }
 
-bool RunCheckpoints::has_other_rule(const Checkpoint& checkpoint) const {
+// Collective over the world. The state of another rule is none of this one: it starts with zeros.
+RunCheckpoints::NewStates RunCheckpoints::leave_out_of_other_rules(
+    const Checkpoint& checkpoint, std::vector<TensorSlice>& slices) const {
+  bool all = true;
+  std::set<std::string, std::less<>> anew;  // parameters
   try {
-    const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
-    return !optim::keep_same_states(optimizer_of(before.optim), run_.step.options().optimizer);
+    const optim::OptimizerConfig before =
+        optimizer_of(config_from_ini(checkpoint.info().config, checkpoint.path()));
+    const optim::OptimizerConfig& now = run_.step.options().optimizer;
+    for (const nn::Parameter* parameter : run_.step.stage().parameters()) {
+      const nn::ParameterSpec& spec = parameter->spec();
+      if (optim::keep_same_states(before.of(spec), now.of(spec))) {
+        all = false;
+      } else {
+        anew.insert(spec.name);
+      }
+    }
   } catch (const ConfigError&) {  // of another version, whose states have the names that they have
-    return false;
+    all = false;
+    anew.clear();
   }
+  std::erase_if(slices, [&](const TensorSlice& slice) {
+    constexpr std::string_view kStates = "optimizer/";
+    const std::string_view name = slice.name;
+    if (!name.starts_with(kStates)) return false;
+    return anew.contains(name.substr(kStates.size(), name.rfind('/') - kStates.size()));
+  });
+  Communicator& world = run_.runtime.world();
+  if (world.agree(anew.empty())) return NewStates::kNone;
+  return world.agree(all) ? NewStates::kAll : NewStates::kSome;
 }
 
 // Collective over the world. What a model with states computes depends on which samples meet in

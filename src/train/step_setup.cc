@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
+#include "trireme/config/optimizer_config.h"
 #include "trireme/plan/dry_run.h"
 
 namespace trireme {
@@ -108,7 +109,7 @@ parallel::StepOptions options_without_runs(const Config& config) {
   options.clip = static_cast<float>(config.optim.clip);
   options.loss_scaling = loss_scaling(config);
   options.cuda_graphs = config.cuda.graphs;
-  options.optimizer = optimizer_of(config.optim);
+  options.optimizer = optimizer_of(config);
   return options;
 }
 
@@ -129,6 +130,7 @@ ops::LossScaling loss_scaling(const Config& config) {
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
                                    const GridShape& grid) {
   parallel::StepOptions options = options_without_runs(config);
+  options.optimizer.check(model);
   gradients_of_step(config, model, grid, options).choose_for(options);
   return options;
 }

@@ -15,7 +15,8 @@ class Sums {
     if (operation == "receive") return;
     if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
     if (span.axes == Axes()) return;
-    if (kDataAxes.contains(span.axes)) sums_.data += bytes;
+    // With other axes beside those of the data, the ranks lie as far apart as along these.
+    if (span.axes.without(kDataAxes) != span.axes) sums_.data += bytes;
     if (span.axes == Axis::kTensor) sums_.tensor += bytes;
     if (span.axes == Axis::kPipeline && !span.only.empty()) sums_.ends += bytes;
     if (span.axes == Axis::kPipeline && operation == "send") {

@@ -67,9 +67,9 @@ class Bash(unittest.TestCase):
                          {"--optim.beta1", "--optim.beta2"})
 
     def test_values(self):
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", ""), {"adam", "adamw", "lion", "sgd"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", ""), {"adam", "adamw", "lion", "muon", "sgd"})
         self.assertEqual(self.complete("trireme", "train", "--optim.name", "a"), {"adam", "adamw"})
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", "="), {"adam", "adamw", "lion", "sgd"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", "="), {"adam", "adamw", "lion", "muon", "sgd"})
         self.assertEqual(self.complete("trireme", "train", "--optim.name", "=", "s"), {"sgd"})
         self.assertEqual(self.complete("trireme", "train", "--device", "cu"), {"cuda"})
         self.assertEqual(self.complete("trireme", "train", "--model.tied", ""),

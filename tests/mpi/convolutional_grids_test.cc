@@ -62,7 +62,7 @@ struct Seen {
 Seen train(const Network& network, ops::Context& ctx, const ProcessGrid& grid, const Case& test,
            int joined = 1) {
   parallel::StepOptions options;
-  options.optimizer = {.rule = "sgd", .momentum = 0.9f};
+  options.optimizer.rule = {.name = "sgd", .momentum = 0.9f};
   options.schedule = test.schedule;
   options.runs = test.runs;
   options.work = parallel::WorkSplit::even(kMicroBatches / joined, grid.extent(kDataAxes),

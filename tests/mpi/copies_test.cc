@@ -102,12 +102,11 @@ class Copies : public ::testing::Test {
     if (runtime().rank() != rank) return;
     const auto& groups = step_->stage().groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      for (const nn::Parameter* parameter : groups[i]->parameters()) {
-        if (parameter->name() != name) continue;
-        const Tensor& flat = state ? step_->optimizer().states(i)[0].second : groups[i]->master();
-        auto* word =
-            reinterpret_cast<std::uint32_t*>(groups[i]->view(flat, *parameter).data<float>());
-        word[1] ^= 1u;
+      for (const nn::FlatGroup::Part& part : groups[i]->parts()) {
+        if (part.parameter->name() != name) continue;
+        const Tensor here = state ? step_->optimizer().states(i, part)[0].second
+                                  : nn::FlatGroup::view(groups[i]->master(), part);
+        reinterpret_cast<std::uint32_t*>(here.data<float>())[1] ^= 1u;
       }
     }
   }

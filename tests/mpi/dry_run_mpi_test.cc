@@ -11,6 +11,7 @@
 #include "trireme/train/step_traffic.h"
 
 #include "support/batches.h"
+#include "support/equality.h"
 #include "support/mpi_test.h"
 #include "support/small_model.h"
 
@@ -28,6 +29,7 @@ struct Case {
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
   bool whole_weights = true, whole_gradients = true;
   bool run_each = false;  // each micro-batch is a run
+  bool muon = false;
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -65,6 +67,10 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.chunks = layout.chunks;
   input.step.stage.order = layout.order;
   input.step.schedule = c.schedule;
+  if (c.muon) {
+    input.step.optimizer = optimizer_of_rule("muon by heads");
+    if (c.bf16) input.step.optimizer.rule.matrices = DType::kBF16;
+  }
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
   input.keeps_order = !c.any_order;
   if (c.recompute > 0) input.step.runs = {c.recompute, parallel::Recompute::kFull};
@@ -226,6 +232,16 @@ const Case kCases[] = {
      .whole_weights = false},
     {.name = "shards_mixed", .grid = sharded(2, 2, 2, 1), .whole_weights = false},
     {.name = "mixed", .grid = {2, 2, 1}, .micro_batches = 7},
+    {.name = "matrices", .grid = {1, 1, 1}, .bf16 = true, .muon = true},
+    {.name = "matrices_data", .grid = {2, 1, 1}, .muon = true},
+    {.name = "matrices_tensor", .grid = {1, 1, 2}, .llama = true, .bf16 = true, .muon = true},
+    {.name = "matrices_of_shards",
+     .grid = sharded(4, 2, 1, 1),
+     .whole_weights = false,
+     .whole_gradients = false,
+     .run_each = true,
+     .muon = true},
+    {.name = "matrices_mixed", .grid = sharded(2, 2, 1, 2), .llama = true, .muon = true},
     {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
 };
 INSTANTIATE_TEST_SUITE_P(Grids, DryRunBesideRealOne, ::testing::ValuesIn(kCases),

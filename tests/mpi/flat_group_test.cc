@@ -21,6 +21,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
 #include "trireme/parallel/gradient_reducer.h"
 #include "trireme/train/checkpoint_tensors.h"
 

@@ -41,7 +41,7 @@ struct Seen {
 
 parallel::StepOptions options_of(const Case& test) {
   parallel::StepOptions options;
-  options.optimizer = {.rule = "sgd", .momentum = 0.9f};
+  options.optimizer.rule = {.name = "sgd", .momentum = 0.9f};
   options.schedule = test.schedule;
   options.runs = test.runs;
   options.stage.sequence_parallel = test.sequence_parallel;

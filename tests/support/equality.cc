@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/philox.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::testing {
 namespace {
@@ -16,7 +18,7 @@ constexpr std::uint64_t kSeed = 11;
 // magnifies it a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
 
-parallel::StepOptions step_options(const EqualityCase& test, const char* rule) {
+parallel::StepOptions step_options(const EqualityCase& test, const std::string& rule) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
@@ -24,7 +26,6 @@ parallel::StepOptions step_options(const EqualityCase& test, const char* rule) {
   options.stage.whole_weights = test.whole_weights;
   options.stage.whole_gradients = test.whole_gradients;
   options.stage.prefetch = test.prefetch;
-  options.optimizer.kind = kind;
   options.schedule = test.schedule;
   const auto layout =
       parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], test.chunks);
@@ -33,7 +34,7 @@ parallel::StepOptions step_options(const EqualityCase& test, const char* rule) {
   options.runs = test.runs;
   options.work = test.work();
   options.stage.separates_uses = test.separates_uses && options.work.keeps_runs();
-  if (options.optimizer.rule == "sgd") options.optimizer.weight_decay = 0.0f;
+  options.optimizer = optimizer_of_rule(rule);
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
 }
@@ -153,6 +154,23 @@ double largest_padding(const nn::Placement& placement, const Tensor& local) {
   return largest;
 }
 
+// The states of a group, each as large as its shard; the more where rules keep different ones.
+Tensors states_in_memory(ops::Context& ctx, const nn::FlatGroup& group,
+                         std::span<const optim::Optimizer::Piece> pieces) {
+  Tensors all;
+  for (int i = 0; i < 2; ++i) {
+    all.push_back(ctx.allocate({group.sharding().shard_extent()}, DType::kF32));
+    ops::fill(ctx, all.back(), 0.0f);
+    for (const optim::Optimizer::Piece& piece : pieces) {
+      if (i >= std::ssize(piece.states)) continue;
+      const FlatRange& at = piece.elements;
+      copy(piece.states[static_cast<std::size_t>(i)].second,
+           all.back().flat_range(at.begin, at.end), ctx.stream);
+    }
+  }
+  return all;
+}
+
 double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
                        const optim::Optimizer& optimizer) {
   double largest = 0.0;
@@ -160,7 +178,7 @@ double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.master()),
                             whole_of(ctx, stage.grid(), group, group.gradient_shard())};
-    for (const auto& [name, state] : optimizer.states(i)) {
+    for (const Tensor& state : states_in_memory(ctx, group, optimizer.pieces(i))) {
       all.push_back(whole_of(ctx, stage.grid(), group, state));
     }
     for (const Tensor& flat : all) {
@@ -207,6 +225,26 @@ std::string EqualityCase::to_string() const {
          shards;
 }
 
+optim::OptimizerConfig optimizer_of_rule(const std::string& rule) {
+  optim::OptimizerConfig config;
+  if (rule == "plain sgd") {
+    config.rule = {.name = "sgd", .weight_decay = 0.0f};
+    return config;
+  }
+  const bool by_heads = rule == "muon by heads";
+  config.rule = optim::rule_kind(by_heads ? "muon" : rule).defaults;
+  config.heads_apart = by_heads;
+  if (by_heads) {
+    config.groups = {{NamePatterns({"token*.weight", "head.weight"}), config.rule, 0.5f, 0.0f},
+                     {NamePatterns({"*.down.weight"}), optim::rule_kind("lion").defaults, 0.1f}};
+  }
+  return config;
+}
+
+LocalParts weights_of(ops::Context& ctx, const parallel::Stage& stage) {
+  return parts_of(ctx, stage, Which::kWeight, 1.0);
+}
+
 // In bf16 another grid rounds other partial sums to 8 bits of significand, so it deviates from one
 // rank by about as much as one rank in bf16 deviates from fp32: 1.5e-2 to 1.9e-2 of the largest
 // gradient, which equality_test prints beside the grids' 1.7e-2. 1/32, eight units in the last
@@ -223,8 +261,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
   Observed observed;
   const nn::ModelPlan plan = plan_of(test);
   {
-    parallel::TrainerStep sgd(ctx, grid, plan,
-                              step_options(test, "sgd"));
+    parallel::TrainerStep sgd(ctx, grid, plan, step_options(test, "plain sgd"));
     ctx.step_state->random_key = philox_key(kSeed, "step 0");
     const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
     observed.gradients =
@@ -240,20 +277,22 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
       observed.states[state->name()] = {values.begin(), values.end()};
     }
   }
-  parallel::StepOptions options = step_options(test, "adamw");
+  parallel::StepOptions options = step_options(test, test.rule);
   options.clip = 1.0f;
-  parallel::TrainerStep adamw(ctx, grid, plan, options);
+  parallel::TrainerStep training(ctx, grid, plan, options);
+  const auto rate = static_cast<float>(optim::rule_kind(options.optimizer.rule.name).learning_rate);
   for (int step = 0; step < test.steps; ++step) {
-    const auto result = adamw.train(share(ctx, grid, test, step, true), step + 1, 1e-3f,
-                                    philox_key(kSeed, fmt::format("step {}", step)));
+    const auto result = training.train(share(ctx, grid, test, step, true), step + 1, rate,
+                                       philox_key(kSeed, fmt::format("step {}", step)));
     observed.losses.push_back(result.loss);
   }
   const auto held_out = share(ctx, grid, test, test.steps, false);
   observed.evaluation =
-      parallel::evaluate(adamw.executor(), static_cast<int>(held_out.size()), [&](int i) {
+      parallel::evaluate(training.executor(), static_cast<int>(held_out.size()), [&](int i) {
         return held_out[static_cast<std::size_t>(i)];
       }).loss_sum;
-  observed.padding = largest_padding(ctx, adamw.stage(), adamw.optimizer());
+  observed.updated = weights_of(ctx, training.stage());
+  observed.padding = largest_padding(ctx, training.stage(), training.optimizer());
   return observed;
 }
 
@@ -263,8 +302,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       grid_(grid),
       test_(test),
       scale_(1.0 / targets_of(ctx, test)),
-      stage_(ctx, grid, plan_of(test),
-             step_options(test, "sgd").stage),
+      stage_(ctx, grid, plan_of(test), step_options(test, "plain sgd").stage),
       reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.work(), test.runs.blocks),
       executor_(ctx, stage_, test.runs) {}
 

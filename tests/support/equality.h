@@ -43,7 +43,8 @@ struct EqualityCase {
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
   bool separates_uses = true;  // of a tied matrix, where there are batch_runs
-  int steps = 10;              // of SGD, and of AdamW
+  int steps = 10;              // of SGD, and of `rule`
+  std::string rule = "adamw";  // optim.name, with its defaults; or "muon by heads"
 
   std::string to_string() const;
   parallel::WorkSplit work() const {
@@ -55,7 +56,8 @@ struct Observed {
   LocalParts gradients;                              // of the first step's mean loss
   LocalParts weights;                                // after EqualityCase::steps SGD steps
   std::map<std::string, std::vector<float>> states;  // of this rank's stage, after those steps
-  std::vector<double> losses;                        // of as many AdamW steps
+  std::vector<double> losses;                        // of as many steps of EqualityCase::rule
+  LocalParts updated;                                // weights after those
   double evaluation = 0.0;                           // loss sum after those steps
   // After them the largest magnitude in the padding of weights, gradients and the optimizer's
   // state.
@@ -68,6 +70,13 @@ struct Tolerances {
 };
 // By how much a grid that computes in this type may deviate from one rank that does.
 Tolerances tolerances_in(DType compute);
+
+// EqualityCase::rule. Muon beside other rules: on the table of tokens too, and its feed-forward
+// matrices by Lion.
+optim::OptimizerConfig optimizer_of_rule(const std::string& rule);
+
+// Collective over the grid. The master weights of this rank's stage.
+LocalParts weights_of(ops::Context& ctx, const parallel::Stage& stage);
 
 // Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);

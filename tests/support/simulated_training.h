@@ -48,6 +48,7 @@ inline void expect_bits_of(const std::vector<Observed>& expected, const Equality
     EXPECT_EQ(here.evaluation, whole.evaluation);
     expect_parts(here.gradients, whole.gradients, "gradient");
     expect_parts(here.weights, whole.weights, "weight");
+    expect_parts(here.updated, whole.updated, "updated weight");
     for (const auto& [name, values] : here.states) {
       EXPECT_TRUE(same_bits(values, whole.states.at(name))) << name;
     }

@@ -201,6 +201,14 @@ class Commands(ProgramTest):
         self.assertEqual(sum(kind["ranks"] for kind in said["kinds"]), 4096)
         self.assertGreater(said["parameters"], 70e9)
 
+    def test_memory_refuses_groups_that_fit_no_parameter(self):
+        for groups, why in (("wte*: lion", "wte*: no parameter of the model has such a name; there are embedding.weight, "),
+                            ("*.bias: muon", "gives muon to blocks.0.norm1.bias, which is no matrix: its patterns ")):
+            done = self.run_program("memory", "--model.preset", "test-gpt", "--optim.groups", groups)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"trireme: optim.groups {why}", done.stderr)
+        self.memory("--model.preset", "test-gpt", "--optim.name", "muon", "--grid.data", "2", "--grid.tensor", "2")
+
     def test_memory_says_what_a_captured_step_adds(self):
         model = ("--model.preset", "test-gpt", "--batch.global", "4", "--batch.micro", "1", "--cuda.graphs", "true")
         line = "a captured step (cuda.graphs) keeps what is taken, and evaluation needs memory of its own besides"

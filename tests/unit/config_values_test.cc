@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
+#include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 
 #include "support/config_testing.h"
@@ -20,7 +21,7 @@ using testing::refusal;
 
 TEST(Config, WordsNameTheirChoices) {
   EXPECT_EQ(refusal({"--optim.name", "adamm"}),
-            "--optim.name adamm: is not one of adam, adamw, sgd; did you mean adam?");
+            "--optim.name adamm: is not one of adam, adamw, lion, muon, sgd; did you mean adam?");
   EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
   EXPECT_EQ(refusal({"--schedule.name", "cos"}),
             "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
@@ -85,12 +86,60 @@ TEST(Config, LossScalesAreForFp16) {
   EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
 }
 
+TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
+  const auto optimizer = [](const std::string& groups) {
+    Config config;
+    config.optim.name = "muon";
+    config.optim.groups = groups;
+    return optimizer_of(config);
+  };
+  const auto read = optimizer(" token.*,head.* : lion lr=0.5; *.bias:decay=0 lr=2;");
+  ASSERT_EQ(read.groups.size(), 2u);
+  EXPECT_EQ(read.groups[0].names, NamePatterns({"token.*", "head.*"}));
+  EXPECT_EQ(read.groups[0].rule->name, "lion");
+  EXPECT_EQ(read.groups[0].rule->beta2, 0.99f);  // Lion's own default
+  EXPECT_EQ(read.groups[0].rate, 0.5f);
+  EXPECT_EQ(read.groups[1].rule, std::nullopt);
+  EXPECT_EQ(read.groups[1].decay, 0.0f);
+  EXPECT_EQ(read.groups[1].rate, 2.0f);
+  EXPECT_TRUE(optimizer("none").groups.empty());
+  const std::string expected =
+      "; expected PATTERN,...: [RULE] [lr=FACTOR] [decay=FACTOR], and ; between groups, as in "
+      "'embedding.*: lr=0.5; *.bias: sgd'";
+  const auto refused = [&](const std::string& groups) {
+    return refusal({"--optim.groups", groups});
+  };
+  EXPECT_EQ(refused("token.*"), "optim.groups: token.* has no colon" + expected);
+  EXPECT_EQ(refused("token.*:"),
+            "optim.groups: token.*: says nothing of its parameters" + expected);
+  EXPECT_EQ(refused("*: lamb"), "optim.groups: *: lamb names no optimizer: lamb" + expected);
+  EXPECT_EQ(refused("*: eps=2"), "optim.groups: *: eps=2 has no eps" + expected);
+  EXPECT_EQ(refused("*: lr=-1"),
+            "optim.groups: *: lr=-1 has a factor that is no number from 0: lr=-1" + expected);
+}
+
+TEST(Config, KeysOfMuonNeedMuon) {
+  const std::string why = " is given, but optim.name is adamw: only muon has it, so leave it out";
+  EXPECT_EQ(refusal({"--optim.adamw_lr", "1"}), "optim.adamw_lr" + why);
+  EXPECT_EQ(refusal({"--optim.muon_scale", "original"}), "optim.muon_scale" + why);
+  EXPECT_EQ(refusal({"--optim.muon_precision", "bf16"}), "optim.muon_precision" + why);
+  EXPECT_EQ(refusal({"--optim.muon_heads", "true"}), "optim.muon_heads" + why);
+  EXPECT_EQ(refusal({"--optim.muon_heads", "true", "--optim.groups", "*.up.weight: muon"}), "no error");
+  Config config;
+  config.optim.name = "muon";
+  EXPECT_EQ(optimizer_of(config).others.rate, 1.0f);
+  EXPECT_EQ(with_defaults_of_rule(config.optim).lr, 1e-3);
+  config.optim.muon_scale = "original";
+  EXPECT_EQ(with_defaults_of_rule(config.optim).lr, 0.02);
+  EXPECT_EQ(optimizer_of(config).others.rate, 0.05f);
+}
+
 TEST(Config, TheOptimizerSaysHowWeightsDecay) {
   const auto coupled = [](const char* name, std::optional<std::string> decay) {
-    Config::Optim optim;
-    optim.name = name;
-    optim.decay = std::move(decay);
-    return optimizer_of(optim).coupled_decay;
+    Config config;
+    config.optim.name = name;
+    config.optim.decay = std::move(decay);
+    return optimizer_of(config).rule.coupled_decay;
   };
   EXPECT_TRUE(coupled("adam", {}));
   EXPECT_FALSE(coupled("adamw", {}));
@@ -114,9 +163,9 @@ TEST(Config, TheOptimizerSaysHowWeightsDecay) {
 TEST(Config, NesterovNeedsMomentum) {
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true"}), "no error");
   // bad input: `train`: `optim.nesterov` without SGD, or without momentum | optim.nesterov is true,
-  // but optim.name is adamw: only sgd has it | 2
+  // but optim.name is adamw: only muon and sgd have it | 2
   EXPECT_EQ(refusal({"--optim.nesterov", "true"}),
-            "optim.nesterov is true, but optim.name is adamw: only sgd has it");
+            "optim.nesterov is true, but optim.name is adamw: only muon and sgd have it");
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
             "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   // In the optimizer's single precision it is 0.
@@ -281,9 +330,10 @@ TEST(Config, WordsOfPicturesAndNormsAreListed) {
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
-  EXPECT_EQ(refusal({"--batch.global", "10", "--batch.micro", "4"}),
-            "batch.global is 10, which is no multiple of batch.micro, 4: set batch.global to 8 or 12, "
-            "or batch.micro to 2");
+  EXPECT_EQ(
+      refusal({"--batch.global", "10", "--batch.micro", "4"}),
+      "batch.global is 10, which is no multiple of batch.micro, 4: set batch.global to 8 or 12, "
+      "or batch.micro to 2");
   EXPECT_EQ(refusal({"--batch.global", "3", "--batch.micro", "4"}),
             "batch.global is 3, which is no multiple of batch.micro, 4: set batch.global to 4, or "
             "batch.micro to 3");

@@ -92,7 +92,7 @@ class Program {
         (family == "resnet" ? resnet : mobilenet_v2)(config, given.at("network"));
     names_ = network.names;
     parallel::StepOptions options;
-    options.optimizer = {.rule = "sgd", .weight_decay = 0.0f};
+    options.optimizer.rule = {.name = "sgd", .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, network.plan, options);
     for (const ForeignTensor& tensor : names_) load(tensor);
   }

@@ -75,7 +75,7 @@ TEST_P(DryRun, HoldsWhatARealRankHolds) {
   const Case& c = GetParam();
   DryRunInput input = input_of(c.model, {}, c.compute);
   input.micro = c.micro;
-  if (c.sgd) input.step.optimizer = {.rule = "sgd", .momentum = 0.9f};
+  if (c.sgd) input.step.optimizer.rule = {.name = "sgd", .momentum = 0.9f};
   expect_what_a_real_rank_holds(input);
 }
 

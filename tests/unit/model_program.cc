@@ -42,7 +42,7 @@ class Program {
     samples_ = static_cast<std::int64_t>(numbers.at(1));
     rate_ = numbers.at(2);
     parallel::StepOptions options;
-    options.optimizer = {.rule = "sgd", .weight_decay = 0.0f};
+    options.optimizer.rule = {.name = "sgd", .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, model_.plan, options);
   }
 

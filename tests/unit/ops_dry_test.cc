@@ -207,6 +207,9 @@ const Family kFamilies[] = {
        ops::adamw_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
        ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient, first, o.typed({100000}));
        ops::lion_step(ctx, {}, master, gradient, first, o.typed({100000}));
+       ops::average_gradient(ctx, {}, gradient, first, o.typed({100000}));
+       ops::step_along(ctx, {}, master, o.typed({100000}), o.typed({100000}));
+       ops::divide_by_root(ctx, gradient, sum, 1e-7f, o.typed({100000}));
        ops::commit_state(ctx, 0.5f, first, second);
        ops::update_loss_scale(ctx, {});
      }},

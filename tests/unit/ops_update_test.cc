@@ -185,6 +185,75 @@ TEST_P(Update, Lion) {
                         "weights");
 }
 
+TEST_P(Update, AverageGradient) {
+  for (const bool nesterov : {false, true}) {
+    const ops::Momentum rule = {.momentum = 0.95f, .nesterov = nesterov};
+    Values m = testing::values_of(exp_avg), d(kCount);
+    const Tensor average = fp32(m), direction = output({kCount});
+    for (std::size_t i = 0; i < m.size(); ++i) {
+      const double g = gradient[i] * 0.125;
+      m[i] = 0.95f * m[i] + (1.0 - 0.95f) * g;
+      d[i] = nesterov ? 0.95f * m[i] + (1.0 - 0.95f) * g : m[i];
+    }
+    ops::average_gradient(ctx, rule, gradient_t, average, direction);
+    testing::expect_close(average, m, testing::tolerance("update", DType::kF32), "average");
+    testing::expect_close(direction, d, testing::tolerance("update", dtype()), "direction");
+    const Tensor again = fp32(testing::values_of(exp_avg)), in_place = fp32(gradient);
+    ops::average_gradient(ctx, rule, in_place, again, in_place);
+    EXPECT_EQ(testing::bits_of(again), testing::bits_of(average));
+    testing::expect_close(in_place, d, testing::tolerance("update", DType::kF32), "in place");
+  }
+}
+
+TEST_P(Update, StepAlong) {
+  const ops::StepAlong rule = {.weight_decay = 0.1f, .rate = 2.0f};
+  const Values d = testing::rounded(testing::random_values(7, kCount), dtype());
+  Values p = testing::values_of(master);
+  ops::step_along(ctx, rule, master, testing::make_tensor(ctx, d, {kCount}, dtype()), weights);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= 0.01f * 2.0 * (d[i] + 0.1f * p[i]);
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "master");
+  testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                        "weights");
+}
+
+TEST_P(Update, DivideByRoot) {
+  const Tensor limbs = no_squares(), y = output({kCount});
+  const Tensor sum = testing::make_zeros(ctx, {1}, DType::kF64);
+  ops::add_sum_of_squares(ctx, testing::make_tensor(ctx, {2.5}, {1}, DType::kF32), 0, limbs);
+  ops::round_exact_sum(ctx, limbs, sum);
+  Values expected = gradient;
+  for (double& value : expected) value /= 2.5 + 0.25;
+  ops::divide_by_root(ctx, gradient_t, sum, 0.25f, y);
+  testing::expect_close(y, expected, testing::tolerance("update", dtype()), "y");
+  ops::divide_by_root(ctx, gradient_t, sum, 0.25f, gradient_t);
+  testing::expect_close(gradient_t, expected, testing::tolerance("update", DType::kF32), "x");
+}
+
+// A rule's factor on the learning rate.
+TEST_P(Update, Rate) {
+  const auto stepped = [&](float learning_rate, float rate) {
+    state.learning_rate = learning_rate;
+    set(state);
+    std::string bits;
+    const auto fresh = [&] { return fp32(testing::values_of(master)); };
+    for (int rule = 0; rule < 3; ++rule) {
+      const Tensor p = fresh(), m = fp32(testing::values_of(exp_avg)),
+                   v = fp32(testing::values_of(exp_avg_sq));
+      if (rule == 0) {
+        ops::adamw_step(ctx, {.weight_decay = 0.1f, .rate = rate}, p, gradient_t, m, v, weights);
+      } else if (rule == 1) {
+        ops::sgd_step(ctx, {.momentum = 0.9f, .weight_decay = 0.1f, .rate = rate}, p, gradient_t, m,
+                      weights);
+      } else {
+        ops::lion_step(ctx, {.weight_decay = 0.1f, .rate = rate}, p, gradient_t, m, weights);
+      }
+      bits += testing::bits_of(p);
+    }
+    return bits;
+  };
+  EXPECT_EQ(stepped(0.01f, 2.0f), stepped(0.02f, 1.0f));
+}
+
 TEST_P(Update, WeightsMayBeTheMaster) {
   const Tensor copy = fp32(testing::values_of(master));
   const Tensor m = fp32(testing::values_of(exp_avg)), v = fp32(testing::values_of(exp_avg_sq));
@@ -202,6 +271,10 @@ TEST_P(Update, NotFiniteChangesNothing) {
   ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights);
   ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, exp_avg, weights);
   ops::lion_step(ctx, {}, master, gradient_t, exp_avg, weights);
+  const Tensor direction = output({kCount});
+  ops::average_gradient(ctx, {}, gradient_t, exp_avg, direction);
+  EXPECT_EQ(testing::values_of(direction), Values(kCount, 0.0));
+  ops::step_along(ctx, {}, master, gradient_t, weights);
   EXPECT_EQ(testing::bits_of(master) + testing::bits_of(exp_avg) + testing::bits_of(exp_avg_sq) +
                 testing::bits_of(weights),
             before);

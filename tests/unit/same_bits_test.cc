@@ -2,9 +2,11 @@
 // schedules, shards nor recomputation change a bit of gradients, weights, norms (by clipping) and
 // losses. Ranks are simulated, so that many layouts take seconds; equality_test shows some of them
 // over MPI.
+#include <array>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,21 +46,23 @@ EqualityCase case_of(const GridShape& grid, bool tied) {
 // The reference: one stage and one replica, plain 1F1B, whole copies.
 class SameBits : public ::testing::Test {
  protected:
-  const std::vector<Observed>& reference(int tensor, bool tied) {
-    const auto key = std::make_pair(tensor, tied);
+  const std::vector<Observed>& reference(int tensor, bool tied, const std::string& rule = "adamw") {
+    const auto key = std::make_tuple(tensor, tied, rule);
     if (!references_.contains(key)) {
-      references_.emplace(key, testing::observe_simulated(case_of({1, 1, tensor}, tied)));
+      EqualityCase test = case_of({1, 1, tensor}, tied);
+      test.rule = rule;
+      references_.emplace(key, testing::observe_simulated(test));
     }
     return references_.at(key);
   }
 
   void expect_bits_of_reference(const EqualityCase& test) {
     const int tensor = test.grid[Axis::kTensor];
-    testing::expect_bits_of(reference(tensor, test.model.tied), test);
+    testing::expect_bits_of(reference(tensor, test.model.tied, test.rule), test);
   }
 
  private:
-  std::map<std::pair<int, bool>, std::vector<Observed>> references_;
+  std::map<std::tuple<int, bool, std::string>, std::vector<Observed>> references_;
 };
 
 // All layouts of up to 8 ranks with 1, 2, 4 or 8 replicas and 1, 2 or 4 stages.
@@ -95,11 +99,13 @@ EqualityCase variant(const GridShape& layout, const std::string& schedule, int s
   return test;
 }
 
-// Every layout under every schedule; with these, shards, recomputation and tied matrices in turn,
-// so that each pair of values meets in some case.
+constexpr std::array kRules = {"adamw", "lion", "muon", "muon by heads", "sgd"};
+
+// Every layout under every schedule; with these, shards, recomputation, tied matrices and update
+// rules in turn, so that each pair of values meets in some case.
 TEST_F(SameBits, EveryLayoutScheduleShardAndRecomputation) {
   constexpr int kShardStages = 4, kRecomputations = 3;
-  int l = 0;
+  int l = 0, rule = 0;
   for (const GridShape& layout : layouts()) {
     int s = 0;
     for (const std::string& schedule : parallel::schedule_names()) {
@@ -110,7 +116,9 @@ TEST_F(SameBits, EveryLayoutScheduleShardAndRecomputation) {
                                   recompute == (l + 2 * s) % kRecomputations &&
                                   tied == ((l / 2 + s) % 2 == 0);
             if (!in_cover && !testing::whole_product()) continue;
-            expect_bits_of_reference(variant(layout, schedule, shard, recompute, tied));
+            EqualityCase test = variant(layout, schedule, shard, recompute, tied);
+            test.rule = kRules[static_cast<std::size_t>(rule++) % kRules.size()];
+            expect_bits_of_reference(test);
           }
         }
       }

@@ -14,7 +14,6 @@
 #include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
-#include "trireme/optim/update_rule.h"
 
 namespace trireme {
 
@@ -68,7 +67,12 @@ struct Config {
     std::optional<double> beta1, beta2, eps;
     double clip = 1.0;
     std::optional<double> momentum;
-    bool nesterov = false;
+    std::optional<bool> nesterov;
+    std::string groups = "none";                // see optimizer_config.cc
+    std::string muon_scale = "match_adamw";     // "original"
+    std::optional<std::string> muon_precision;  // "fp32", "bf16"
+    bool muon_heads = false;
+    std::optional<double> adamw_lr;
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
     bool operator==(const Optim&) const = default;
@@ -253,11 +257,6 @@ struct ChosenAlgorithm {
 // Returns what comm.algorithms lists; nothing if it is "auto". Throws ConfigError for what is no
 // COLLECTIVE=ALGORITHM, or what comm.order does not allow.
 std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
-
-// The keys with a value for each that the rule has a default for.
-Config::Optim with_defaults_of_rule(Config::Optim optim);
-// What the optimizer is told: optim.*, and the defaults of its rule.
-optim::OptimizerConfig optimizer_of(const Config::Optim& optim);
 
 // Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
 // is neither, or a number beyond what fp16 can take.

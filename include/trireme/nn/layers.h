@@ -99,11 +99,14 @@ class ColumnParallelLinear {
     int parts;          // the number of equal ranges that the rows are split into
     int index;          // the range that this rank holds
     Holders holders;    // of this range
+    bool inner = true;  // ParameterSpec::inner_matrix
+    int heads = 1;      // ParameterSpec::heads
   };
   ColumnParallelLinear(const LayerContext& context, const std::vector<Part>& parts, std::int64_t in,
                        bool bias, const LinearInitial& initial);
   // A part whose `rows` rows are split evenly over all tensor ranks, with no copies.
-  static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows);
+  static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows,
+                         bool inner = true);
   Value forward(Tape& tape, const Value& x) const;
 
   // gelu(forward(x)). The operation that reads y must hand the tape the gradient of `pre` and make

@@ -34,7 +34,11 @@ struct ParameterSpec {
   Placement placement;
   Initializer initial;
   Holders holders;
-  bool decay = true;    // weight decay applies; false for norms and biases
+  bool decay = true;  // weight decay applies; false for norms and biases
+  // A matrix of a product inside of the model (of a convolution: (out, all else)), and not a table,
+  // the last product before the loss, a depthwise kernel or a vector.
+  bool inner_matrix = false;
+  int heads = 1;        // its rows are those of so many attention heads, one head after the other
   bool shared = false;  // other blocks use it too; it gets a flat group of its own
 };
 

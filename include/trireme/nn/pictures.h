@@ -20,6 +20,7 @@ class Convolution {
     std::int64_t kernel = 1, stride = 1, padding = 0, groups = 1;
     bool bias = false;
     float deviation = 0.02f;  // of the initial weights
+    bool inner = true;        // ParameterSpec::inner_matrix, where there is one group
   };
   // The deviation with which a ReLU network keeps the size of its gradients (He et al. 2015,
   // "fan out" of a group, as timm's models have it; torchvision's count all groups).

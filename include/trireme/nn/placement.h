@@ -15,12 +15,17 @@ struct Placement {
   Shape local;                       // the slice in memory, with padding
   std::vector<std::int64_t> offset;  // of the slice in the global tensor
   Shape extent;                      // of the slice; extent[i] <= local[i]
+  // How split() made it.
+  int dimension = 0, parts = 1;
+  std::int64_t multiple = 1;
 
   static Placement whole(const Shape& global);
   // Divides one dimension into `parts` equal ranges and returns the index-th. The last ranges may
   // be shorter or empty. Memory pads all ranges to the same extent, a multiple of `multiple`.
   static Placement split(const Shape& global, int dimension, int parts, int index,
                          std::int64_t multiple = 1);
+  // The index-th slice of the same split.
+  Placement slice(int index) const { return split(global, dimension, parts, index, multiple); }
 };
 
 // A box of a global tensor whose elements lie in contiguous local memory, with padding between its

@@ -8,12 +8,13 @@ namespace trireme::ops {
 
 // Weights decay in one of two ways. Decoupled: a step takes learning_rate * weight_decay of the
 // weight away. Coupled: l2_penalty * master is added to g, and goes through averages and momentum
-// with it.
+// with it. A rule's learning rate is StepState::learning_rate * rate.
 
 struct AdamW {
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   float weight_decay = 0.0f;
   float l2_penalty = 0.0f;
+  float rate = 1.0f;
 };
 // Loshchilov and Hutter 2019; with l2_penalty alone it is Adam, Kingma and Ba 2015. t is
 // StepState::updates, g is gradient * gradient_scale / loss_scale * clip_factor. master, exp_avg,
@@ -27,6 +28,7 @@ struct Sgd {
   float weight_decay = 0.0f;
   float l2_penalty = 0.0f;
   bool nesterov = false;
+  float rate = 1.0f;
 };
 // velocity = momentum * velocity + g; master -= learning_rate * (d + weight_decay * master), where
 // d is the velocity, or with nesterov g + momentum * velocity (Sutskever et al., "On the importance
@@ -38,12 +40,37 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 struct Lion {
   float beta1 = 0.9f, beta2 = 0.99f;
   float weight_decay = 0.0f;
+  float rate = 1.0f;
 };
 // Chen et al., "Symbolic discovery of optimization algorithms", 2023. master -= learning_rate *
 // (sign(beta1 * exp_avg + (1 - beta1) * g) + weight_decay * master), then exp_avg = beta2 * exp_avg
 // + (1 - beta2) * g. sign(0) is 0, and NaN stays NaN. Tensors as in adamw_step.
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
                const Tensor& exp_avg, const Tensor& weights);
+
+struct Momentum {
+  float momentum = 0.95f;
+  bool nesterov = true;
+};
+// The first half of a step along directions that other operations change in between. average =
+// momentum * average + (1 - momentum) * g; direction is the average, or with nesterov momentum *
+// average + (1 - momentum) * g. average and gradient are fp32 (n). direction (n) is fp32, bf16 or
+// fp16, and may be gradient itself; it is 0 if finite == 0.
+void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
+                      const Tensor& average, const Tensor& direction);
+
+struct StepAlong {
+  float weight_decay = 0.0f;
+  float rate = 1.0f;
+};
+// The second half: master -= learning_rate * (direction + weight_decay * master).
+// direction (n) is fp32, bf16 or fp16; the others as in adamw_step.
+void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
+                const Tensor& weights);
+
+// y (n) = x (n) / (sqrt(sum) + epsilon). x is fp32, sum (1) fp64, y fp32, bf16 or fp16; y may be x.
+void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
+                    const Tensor& y);
 
 // limbs (kExactLimbs) int64, an exact sum (trireme/base/exact_sum.h), += the squares of x (n) fp32.
 // x begins with element `first` of memory that is divided into units of kSquaresUnit elements. What

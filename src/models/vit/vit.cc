@@ -67,9 +67,10 @@ class VitHead : public nn::Block {
         parallel_(parallel),
         norm_(context.child("norm"), nn::NormKind::kLayer, config.width, true,
               static_cast<float>(config.norm_epsilon)),
-        classifier_(context.child("head"),
-                    {{"classifier", config.classes, 1, 0, nn::outside_holders(context.parallel)}},
-                    config.width, true, kVitDeviation) {}
+        classifier_(
+            context.child("head"),
+            {{"classifier", config.classes, 1, 0, nn::outside_holders(context.parallel), false}},
+            config.width, true, kVitDeviation) {}
 
   float label_smoothing_;
   std::int64_t positions_of_sample_;

@@ -144,6 +144,11 @@ struct LionFactors {
   float beta1, beta2, gradient_factor, learning_rate, weight_decay;
 };
 
+struct MomentumFactors {
+  float momentum, gradient_factor;
+  bool nesterov;
+};
+
 struct UpdateKernels {
   void (*adamw)(const AdamWFactors& f, float* master, const float* gradient, float* exp_avg,
                 float* exp_avg_sq, std::int64_t n);
@@ -151,6 +156,11 @@ struct UpdateKernels {
               std::int64_t n);  // velocity may be null
   void (*lion)(const LionFactors& f, float* master, const float* gradient, float* exp_avg,
                std::int64_t n);
+  // direction may be gradient.
+  void (*average)(const MomentumFactors& f, const float* gradient, float* average, float* direction,
+                  std::int64_t n);
+  // master = keep * master - step * direction.
+  void (*step_along)(float keep, float step, float* master, const float* direction, std::int64_t n);
   double (*sum_of_squares)(const float* x, std::int64_t n);
 };
 

@@ -53,6 +53,23 @@ void lion(const LionFactors& f, float* master, const float* gradient, float* exp
   }
 }
 
+void average(const MomentumFactors& f, const float* gradient, float* average, float* direction,
+             std::int64_t n) {
+  const MomentumFactors c = f;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * c.gradient_factor;
+    const float m = c.momentum * average[i] + (1.0f - c.momentum) * g;
+    average[i] = m;
+    direction[i] = c.nesterov ? c.momentum * m + (1.0f - c.momentum) * g : m;
+  }
+}
+
+void step_along(float keep, float step, float* master, const float* direction, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) master[i] = master[i] * keep - step * direction[i];
+}
+
 // 32 independent sums: a single one would wait for each addition.
 double sum_of_squares(const float* x, std::int64_t n) {
   constexpr std::int64_t kSums = 32;
@@ -76,6 +93,6 @@ double sum_of_squares(const float* x, std::int64_t n) {
 
 }  // namespace
 
-extern const UpdateKernels kUpdate = {adamw, sgd, lion, sum_of_squares};
+extern const UpdateKernels kUpdate = {adamw, sgd, lion, average, step_along, sum_of_squares};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

@@ -1,0 +1,40 @@
+// Which rule updates which parameter.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/name_patterns.h"
+#include "trireme/nn/block.h"
+#include "trireme/optim/update_rule.h"
+
+namespace trireme::optim {
+
+// Parameters that get other settings than most: a group of optim.groups.
+struct RuleGroup {
+  NamePatterns names;
+  std::optional<RuleSettings> rule;  // empty: the one that they have without the group
+  float rate = 1.0f;                 // factors on the learning rate and the decay of that
+  float decay = 1.0f;
+  bool operator==(const RuleGroup&) const = default;
+};
+
+struct OptimizerConfig {
+  RuleSettings rule;  // optim.name
+  // Of parameters that are no inner matrices, where that is a rule of matrices.
+  RuleSettings others;
+  std::vector<RuleGroup> groups;
+  // Query, key and value are so many matrices as they have heads.
+  bool heads_apart = false;
+  bool operator==(const OptimizerConfig&) const = default;
+
+  // Throws ConfigError if a group gives a rule of matrices to a parameter that is none.
+  RuleSettings of(const nn::ParameterSpec& parameter) const;
+  // Throws ConfigError where a group names no parameter, or does not fit those that it names.
+  void check(const nn::ModelPlan& plan) const;
+  // How many states a parameter of any kind has at most.
+  std::size_t most_states() const;
+};
+
+}  // namespace trireme::optim

@@ -1,0 +1,191 @@
+#include "trireme/config/optimizer_config.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kOthers = "adamw";  // of parameters that are no matrices
+constexpr double kRateOfOriginalMuon = 0.02;
+
+// The keys as another rule of the same run reads them.
+Config::Optim as_read_by(Config::Optim optim, std::string_view rule) {
+  optim.name = rule;
+  return with_defaults_of_rule(std::move(optim));
+}
+
+DType type_of_matrices(const Config& config) {
+  const std::string& type =
+      config.optim.muon_precision.value_or(config.run.precision == "fp32" ? "fp32" : "bf16");
+  return type == "fp32" ? DType::kF32 : DType::kBF16;
+}
+
+// The settings of a rule that some parameters get.
+optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
+  const Config::Optim optim = as_read_by(config.optim, rule);
+  const optim::RuleKind& kind = optim::rule_kind(rule);
+  const Config::Optim main = with_defaults_of_rule(config.optim);
+  const bool beside_muon = rule != main.name && optim::rule_kind(main.name).of_matrices;
+  return {.name = optim.name,
+          .rate = beside_muon ? static_cast<float>(*main.adamw_lr / *main.lr) : 1.0f,
+          .beta1 = static_cast<float>(*optim.beta1),
+          .beta2 = static_cast<float>(*optim.beta2),
+          .epsilon = static_cast<float>(*optim.eps),
+          .weight_decay = static_cast<float>(*optim.weight_decay),
+          .coupled_decay = kind.with_other_decay == rule && optim.decay
+                               ? *optim.decay == "coupled"
+                               : kind.defaults.coupled_decay,
+          .momentum = static_cast<float>(*optim.momentum),
+          .nesterov = *optim.nesterov,
+          .scale = optim.muon_scale == "original" ? optim::MatrixScale::kOriginal
+                                                  : optim::MatrixScale::kLikeAdamW,
+          .matrices = type_of_matrices(config)};
+}
+
+[[noreturn]] void refuse_group(std::string_view group, const std::string& what) {
+  throw ConfigError(
+      fmt::format("optim.groups: {} {}; expected PATTERN,...: [RULE] [lr=FACTOR] [decay=FACTOR], "
+                  "and ; between groups, as in 'embedding.*: lr=0.5; *.bias: sgd'",
+                  shown(std::string(group)), what));
+}
+
+// "lr=0.5", "decay=0" or "lion".
+void read_setting(const Config& config, std::string_view text, const std::string& setting,
+                  optim::RuleGroup& group) {
+  const std::size_t equals = setting.find('=');
+  if (equals == std::string::npos) {
+    if (std::ranges::none_of(optim::rule_kinds(),
+                             [&](const optim::RuleKind& kind) { return kind.name == setting; })) {
+      refuse_group(text, fmt::format("names no optimizer: {}", shown(setting)));
+    }
+    group.rule = settings_of(config, setting);
+    return;
+  }
+  const std::string name = setting.substr(0, equals);
+  if (name != "lr" && name != "decay") refuse_group(text, fmt::format("has no {}", shown(name)));
+  double factor = 0.0;
+  if (!read_value(setting.substr(equals + 1), factor, between(0, limits::kReal)).empty()) {
+    refuse_group(text, fmt::format("has a factor that is no number from 0: {}", shown(setting)));
+  }
+  (name == "lr" ? group.rate : group.decay) = static_cast<float>(factor);
+}
+
+std::vector<optim::RuleGroup> groups_of(const Config& config) {
+  std::vector<optim::RuleGroup> groups;
+  if (config.optim.groups == "none") return groups;
+  std::istringstream all(config.optim.groups);
+  for (std::string text; std::getline(all, text, ';');) {
+    if (text.find_first_not_of(" \t") == std::string::npos) continue;
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string::npos) refuse_group(text, "has no colon");
+    optim::RuleGroup& group = groups.emplace_back();
+    group.names = NamePatterns::of_list(text.substr(0, colon));
+    std::istringstream settings(text.substr(colon + 1));
+    std::string setting;
+    if (!(settings >> setting)) refuse_group(text, "says nothing of its parameters");
+    do {
+      read_setting(config, text, setting, group);
+    } while (settings >> setting);
+  }
+  return groups;
+}
+
+// Whether some parameters get a rule for which `is` holds.
+template <class Is>
+bool some_rule(const optim::OptimizerConfig& optimizer, const Is& is) {
+  const auto holds = [&](const optim::RuleSettings& rule) {
+    return is(optim::rule_kind(rule.name));
+  };
+  return holds(optimizer.rule) ||
+         std::ranges::any_of(optimizer.groups, [&](const optim::RuleGroup& group) {
+           return group.rule && holds(*group.rule);
+         });
+}
+
+void check_decay(const Config::Optim& optim) {
+  if (!optim.decay) return;
+  const optim::RuleKind& kind = optim::rule_kind(optim.name);
+  if ((*optim.decay == "coupled") == kind.defaults.coupled_decay) return;
+  if (kind.with_other_decay.empty()) {
+    throw ConfigError(fmt::format("optim.decay is {}, which {} does not have: leave it out",
+                                  *optim.decay, optim.name));
+  }
+  if (kind.with_other_decay == kind.name) return;
+  throw ConfigError(fmt::format(
+      "optim.decay is {}, but optim.name is {}: give --optim.name {}, which is the same with such "
+      "decay",
+      *optim.decay, optim.name, kind.with_other_decay));
+}
+
+void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
+  if (!optim.nesterov.value_or(false)) return;
+  if (!some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.has_nesterov; })) {
+    throw ConfigError(fmt::format(
+        "optim.nesterov is true, but optim.name is {}: only muon and sgd have it", optim.name));
+  }
+  // As the optimizer has it: there the least numbers are 0, too.
+  if (optimizer.rule.momentum == 0.0f) {
+    throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+  }
+}
+
+// Keys of muon where no parameter gets it would do nothing.
+void check_muon(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
+  if (some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.of_matrices; })) return;
+  const Config::Optim usual;
+  const auto check = [&](bool differs, const char* key) {
+    if (!differs) return;
+    throw ConfigError(
+        fmt::format("{} is given, but optim.name is {}: only muon has it, so leave "
+                    "it out",
+                    key, optim.name));
+  };
+  check(optim.adamw_lr.has_value(), "optim.adamw_lr");
+  check(optim.muon_scale != usual.muon_scale, "optim.muon_scale");
+  check(optim.muon_precision.has_value(), "optim.muon_precision");
+  check(optim.muon_heads, "optim.muon_heads");
+}
+
+}  // namespace
+
+Config::Optim with_defaults_of_rule(Config::Optim optim) {
+  const optim::RuleKind& kind = optim::rule_kind(optim.name);
+  const auto fill = [](std::optional<double>& key, double usual) { key = key.value_or(usual); };
+  // 0.1f is 0.1 to its reader.
+  const auto same_digits = [](float value) { return std::stod(fmt::format("{}", value)); };
+  const bool original = kind.of_matrices && optim.muon_scale == "original";
+  fill(optim.lr, original ? kRateOfOriginalMuon : kind.learning_rate);
+  if (kind.of_matrices) {
+    fill(optim.adamw_lr, original ? optim::rule_kind(kOthers).learning_rate : *optim.lr);
+  }
+  fill(optim.weight_decay, same_digits(kind.defaults.weight_decay));
+  fill(optim.beta1, same_digits(kind.defaults.beta1));
+  fill(optim.beta2, same_digits(kind.defaults.beta2));
+  fill(optim.eps, same_digits(kind.defaults.epsilon));
+  fill(optim.momentum, same_digits(kind.defaults.momentum));
+  optim.nesterov = optim.nesterov.value_or(kind.defaults.nesterov);
+  return optim;
+}
+
+optim::OptimizerConfig optimizer_of(const Config& config) {
+  return {.rule = settings_of(config, config.optim.name),
+          .others = settings_of(config, kOthers),
+          .groups = groups_of(config),
+          .heads_apart = config.optim.muon_heads};
+}
+
+void check_optimizer(const Config& config) {
+  const optim::OptimizerConfig optimizer = optimizer_of(config);
+  check_decay(config.optim);
+  check_nesterov(config.optim, optimizer);
+  check_muon(config.optim, optimizer);
+}
+
+}  // namespace trireme

@@ -1,0 +1,54 @@
+#include "trireme/optim/rule_choice.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/nn/declared.h"
+
+namespace trireme::optim {
+
+// Of several groups, the last one that says something of a setting counts; factors are multiplied.
+RuleSettings OptimizerConfig::of(const nn::ParameterSpec& parameter) const {
+  RuleSettings chosen = rule_kind(rule.name).of_matrices && !parameter.inner_matrix ? others : rule;
+  float rate = 1.0f, decay = 1.0f;
+  for (const RuleGroup& group : groups) {
+    if (!group.names.match(parameter.name)) continue;
+    if (group.rule) chosen = *group.rule;
+    rate *= group.rate;
+    decay *= group.decay;
+  }
+  if (rule_kind(chosen.name).of_matrices && parameter.placement.global.rank() < 2) {
+    throw ConfigError(
+        fmt::format("optim.groups gives {} to {}, which is no matrix: its patterns must leave "
+                    "vectors out",
+                    chosen.name, parameter.name));
+  }
+  chosen.rate *= rate;
+  chosen.weight_decay *= decay;
+  return chosen;
+}
+
+void OptimizerConfig::check(const nn::ModelPlan& plan) const {
+  if (groups.empty()) return;
+  const std::vector<nn::ParameterSpec> parameters = nn::declared_parameters(plan);
+  for (const RuleGroup& group : groups) {
+    nn::refuse_patterns_without_match("optim.groups", group.names, parameters);
+  }
+  for (const nn::ParameterSpec& parameter : parameters) of(parameter);
+}
+
+std::size_t OptimizerConfig::most_states() const {
+  std::size_t most = make_rule(rule)->states().size();
+  const auto count = [&](const RuleSettings& other) {
+    most = std::max(most, make_rule(other)->states().size());
+  };
+  if (rule_kind(rule.name).of_matrices) count(others);
+  for (const RuleGroup& group : groups) {
+    if (group.rule) count(*group.rule);
+  }
+  return most;
+}
+
+}  // namespace trireme::optim
