@@ -230,7 +230,7 @@ void check_name(const std::string& name) {
 }  // namespace
 
 std::vector<hdf5::Box> writes_of(const TensorSlice& slice) {
-  const auto limit = kWriteBytes / static_cast<std::int64_t>(size_of(slice.local.dtype()));
+  const auto limit = kWriteBytes / static_cast<std::int64_t>(size_of(slice.dtype()));
   std::vector<hdf5::Box> writes;
   for (const hdf5::Box& box : boxes_of(slice)) {
     if (box.elements() == 0) continue;
@@ -250,7 +250,7 @@ std::string describe_slices(std::span<const TensorSlice> owned) {
   Packer packer;
   std::string_view before;
   for (const TensorSlice& slice : owned) {
-    write_tensor(packer, {slice.name, slice.global, slice.local.dtype()}, before);
+    write_tensor(packer, {slice.name, slice.global, slice.dtype()}, before);
     packer.place(slice);
     before = slice.name;
   }

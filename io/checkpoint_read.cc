@@ -117,10 +117,10 @@ const CheckpointTensor& find_for(const CheckpointContents& contents, const std::
     throw CheckpointError(fmt::format("{}: holds no tensor {}; the model wants one of shape {}",
                                       path, slice.name, slice.global.to_string()));
   }
-  if (tensor->shape != slice.global || tensor->dtype != slice.local.dtype()) {
+  if (tensor->shape != slice.global || tensor->dtype != slice.dtype()) {
     throw CheckpointError(fmt::format("{}: tensor {} is {} {}, the model wants {} {}", path,
                                       slice.name, name_of(tensor->dtype), tensor->shape.to_string(),
-                                      name_of(slice.local.dtype()), slice.global.to_string()));
+                                      name_of(slice.dtype()), slice.global.to_string()));
   }
   return *tensor;
 }

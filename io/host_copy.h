@@ -1,16 +1,17 @@
-// Copies of GPU slices in host memory, where the file system can use them.
+// Copies of slices in host memory, in the types that files have, where the file system can use
+// them.
 #pragma once
 
 #include "trireme/io/tensor_slice.h"
 
 namespace trireme {
 
-// Returns the slice itself if it is in host memory. Otherwise returns it with a copy in host
-// memory, and waits for the slice's stream.
+// Returns the slice itself if it is in host memory and of the type in files. Otherwise returns it
+// with a copy that is, after waiting for the slice's stream.
 TensorSlice on_host(TensorSlice slice);
 
-// Copies `host`, which on_host made from `slice`, back to the GPU after a change. Waits for the
-// copy. Does nothing if `slice` is in host memory.
+// Copies `host`, which on_host made from `slice`, back after a change. Waits for the copy. Does
+// nothing if on_host returned the slice itself.
 void bring_back(const TensorSlice& host, const TensorSlice& slice);
 
 }  // namespace trireme

@@ -33,6 +33,11 @@ TensorSlice TensorSlice::whole(std::string name, Tensor tensor) {
   return slice;
 }
 
+DType TensorSlice::dtype() const {
+  const DType type = local.dtype();
+  return type == DType::kBF16 || type == DType::kF16 ? DType::kF32 : type;
+}
+
 std::int64_t TensorSlice::elements() const {
   return range ? range->end - range->begin : extent.elements();
 }
@@ -163,7 +168,7 @@ void check_slice(const TensorSlice& slice) {
   if (slice.local.device() != slice.stream.device()) {
     refuse("it is on " + slice.local.device().to_string() + ", and its stream is not");
   }
-  const std::size_t size = size_of(slice.local.dtype());
+  const std::size_t size = size_of(slice.dtype());
   if (size != 4 && size != 8) refuse("only 4- and 8-byte elements are kept");
   if (slice.range) {
     if (slice.range->begin < 0 || slice.range->end < slice.range->begin ||

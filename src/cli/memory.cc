@@ -98,9 +98,13 @@ double sent_bytes(const plan::DryRunResult& result) {
 
 void print_table(const Forecast& made) {
   const GridShape& grid = made.input.grid;
-  print_line(fmt::format("{} parameters on {}; memory in MiB, when most is held",
-                         short_number(static_cast<double>(made.input.model.parameters)),
-                         grid.to_string()));
+  const nn::TrainedParameters& trained = made.input.step.stage.trained;
+  const auto number = [](std::int64_t count) { return short_number(static_cast<double>(count)); };
+  print_line(
+      fmt::format("{} parameters{} on {}; memory in MiB, when most is held",
+                  number(made.input.model.parameters),
+                  trained.all() ? "" : fmt::format(", of which {} train,", number(trained.total())),
+                  grid.to_string()));
   print_line(
       fmt::format("{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
                   "stage", "tensor", "ranks", "batches", "parameters", "gradients", "optimizer",
@@ -174,12 +178,16 @@ void write_json(NamedOutput& output, const MemoryArguments& given, const Forecas
   for (const GridDimension& dimension : kGridDimensions) {
     extents[dimension.name] = grid.extent(dimension.axes);
   }
-  const Json all = Json::object({{"format_version", 1},
-                                 {"parameters", made.input.model.parameters},
-                                 {"grid", std::move(extents)},
-                                 {"process_bytes", kProcessBytes},
-                                 {"kinds", std::move(kinds)},
-                                 {"schedules", json_of_schedules(given.config, made.input)}});
+  const nn::TrainedParameters& trained = made.input.step.stage.trained;
+  const std::int64_t parameters = made.input.model.parameters;
+  const Json all =
+      Json::object({{"format_version", 1},
+                    {"parameters", parameters},
+                    {"trained_parameters", trained.all() ? parameters : trained.total()},
+                    {"grid", std::move(extents)},
+                    {"process_bytes", kProcessBytes},
+                    {"kinds", std::move(kinds)},
+                    {"schedules", json_of_schedules(given.config, made.input)}});
   output.write_whole(all.dump(1) + "\n");
 }
 

@@ -18,7 +18,8 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
   return parallel::forecast_schedules(stages, chunks, input.model,
                                       {.micro_batches = input.step.work.most(),
                                        .recomputed = input.step.runs.recomputed(),
-                                       .in_order = input.device.on_gpus() && input.device.nccl});
+                                       .in_order = input.device.on_gpus() && input.device.nccl,
+                                       .first_trained = input.step.stage.trained.first_block()});
 }
 
 }  // namespace

@@ -166,6 +166,17 @@ int runs_of_batch(const Config& config) {
   return runs;
 }
 
+NamePatterns frozen_parameters(const Config::Optim& optim) {
+  if (optim.freeze == "none") return {};
+  NamePatterns patterns = NamePatterns::of_list(optim.freeze);
+  if (std::ranges::find(patterns.patterns(), "") != patterns.patterns().end()) {
+    throw ConfigError(fmt::format(
+        "optim.freeze {}: holds an empty pattern; give names between commas, as in embedding.*",
+        shown(optim.freeze)));
+  }
+  return patterns;
+}
+
 std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   if (loss_scale == "dynamic") return std::nullopt;
   double value = 0.0;
@@ -195,6 +206,7 @@ void check_config_without_data(const Config& config) {
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
   check_optimizer(config);
+  frozen_parameters(config.optim);
   check_schedule(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(

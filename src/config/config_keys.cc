@@ -200,6 +200,12 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               "kernels, norms, biases; auto: optim.lr; with optim.muon_scale original 0.001",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add(
+      "optim.freeze", optim.freeze, "",
+      "parameters that stay as they are: patterns of their names between commas, as in "
+      "embedding.*,blocks.[0-5].*; they have no gradient and no optimizer state, and the backward "
+      "stops where nothing before it trains; none: all train",
+      not_empty(), OnChange::kResults);
+  options.add(
       "optim.loss_scale", optim.loss_scale, "",
       "fp16: factor on the gradient of each target's loss, against underflow; dynamic: "
       "searched for, halved where gradients overflow (that step is skipped) and doubled after "

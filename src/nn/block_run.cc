@@ -1,5 +1,6 @@
 #include "trireme/nn/block_run.h"
 
+#include <algorithm>
 #include <ranges>
 #include <utility>
 
@@ -21,8 +22,8 @@ Tensors BlockRun::record(Tensors in) {
   }
   Values x;
   for (Tensor& tensor : in) {
-    x.push_back(tape_.input(std::move(tensor), true));
-    inputs_.push_back(x.back().slot());
+    x.push_back(tape_.input(std::move(tensor), input_gradient_));
+    if (input_gradient_) inputs_.push_back(x.back().slot());
   }
   for (const auto& block : blocks_) {
     tape_.let_defer(!block->is_loss());
@@ -36,10 +37,22 @@ Tensors BlockRun::record(Tensors in) {
   return out;
 }
 
+BlockSpan BlockRun::backward_blocks() const {
+  if (input_gradient_) return blocks_;
+  const auto trains = [](const std::unique_ptr<Block>& block) {
+    return std::ranges::any_of(block->parameters().parameters(),
+                               [](const auto& parameter) { return parameter->trains(); });
+  };
+  const auto first = std::ranges::find_if(blocks_, trains);
+  return {first, blocks_.end()};
+}
+
 Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
   if (keep_ == Keep::kInput) record(std::exchange(input_, {}));
   if (batch_.empty()) {
-    for (const auto& block : std::views::reverse(blocks_)) block->backward_empty(tape_.context());
+    for (const auto& block : std::views::reverse(backward_blocks())) {
+      block->backward_empty(tape_.context());
+    }
     return {};
   }
   if (!defer_weights) prepare_gradients(/*of_losses=*/false);

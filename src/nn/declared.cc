@@ -40,19 +40,28 @@ std::string names_of_kinds(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::vector<ParameterSpec> declared_parameters(const ModelPlan& plan) {
+std::vector<std::vector<ParameterSpec>> declared_by_block(const ModelPlan& plan,
+                                                          const NamePatterns& frozen) {
   DryRank alone({});
   const ProcessGrid grid(alone, GridShape{});
   BuildContext build{.grid = grid};
   std::vector<std::unique_ptr<Block>> blocks;  // the shared ones are those of the first
-  std::vector<ParameterSpec> declared;
+  std::vector<std::vector<ParameterSpec>> declared;
   for (const BlockPlan& block : plan.blocks) {
-    blocks.push_back(block.build(build));
-    for (const auto& parameter : blocks.back()->parameters().parameters()) {
-      declared.push_back(parameter->spec());
-    }
+    ParameterSet& parameters = blocks.emplace_back(block.build(build))->parameters();
+    parameters.freeze(frozen);
+    std::vector<ParameterSpec>& of_block = declared.emplace_back();
+    for (const auto& parameter : parameters.parameters()) of_block.push_back(parameter->spec());
   }
   return declared;
+}
+
+std::vector<ParameterSpec> declared_parameters(const ModelPlan& plan) {
+  std::vector<ParameterSpec> all;
+  for (std::vector<ParameterSpec>& of_block : declared_by_block(plan)) {
+    all.insert(all.end(), of_block.begin(), of_block.end());
+  }
+  return all;
 }
 
 void refuse_patterns_without_match(std::string_view key, const NamePatterns& patterns,

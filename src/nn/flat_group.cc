@@ -8,6 +8,8 @@
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/update.h"
+#include "trireme/tensor/copy.h"
+#include "trireme/tensor/narrow.h"
 
 #include "nn/initial_values.h"
 
@@ -69,6 +71,9 @@ bool FlatGroup::decay() const {
 bool FlatGroup::shared() const {
   return parameters_.front()->spec().shared;
 }
+bool FlatGroup::trains() const {
+  return parameters_.front()->trains();
+}
 
 int FlatGroup::uses() const {
   int uses = 0;
@@ -78,9 +83,10 @@ int FlatGroup::uses() const {
 
 void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
   use_ = use;
+  const bool updated = use.trains && trains();
   for (Parameter* parameter : parameters_) {
     parameter->residence_.storage = {
-        .weights = use.compute, .master = use.trains, .gradient = use.trains};
+        .weights = use.compute, .master = updated, .gradient = updated};
   }
   const auto zeros = [&](std::int64_t elements, DType dtype) {
     const Tensor made = ctx.allocate({elements}, dtype, MemoryUse::kParameters);
@@ -94,10 +100,13 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   } else {
     weight_shard_ = zeros(sharding_.shard_extent(), use.compute);
   }
-  master_ =
-      use.compute == DType::kF32 ? weight_shard_ : zeros(sharding_.shard_extent(), DType::kF32);
+  if (use.compute == DType::kF32) {
+    master_ = weight_shard_;
+  } else if (updated || !use.trains) {
+    master_ = zeros(sharding_.shard_extent(), DType::kF32);
+  }
   set_weights(whole);
-  if (use.trains) take_gradients(ctx, gradients);
+  if (updated) take_gradients(ctx, gradients);
 }
 
 void FlatGroup::take_gradients(ops::Context& ctx, const Tensor& gradients) {
@@ -141,13 +150,38 @@ void FlatGroup::set_weights(const Tensor& whole) {
   }
 }
 
-std::int64_t FlatGroup::draw_initial_values(ops::Context& ctx, std::uint64_t seed) const {
+std::int64_t FlatGroup::draw_initial_values(ops::Context& ctx, std::uint64_t seed,
+                                            std::set<std::string>* rounded) const {
   std::int64_t drawn = 0;
-  for (const Part& part : parts_) {
-    drawn +=
-        nn::draw_initial_values(ctx, *part.parameter, part.elements, seed, view(master_, part));
-  }
+  for (const Part& part : parts_) drawn += draw(ctx, part, seed, rounded);
   refresh_weights(ctx);
+  return drawn;
+}
+
+// Where there are no master values, the elements are drawn on the host, a piece at a time, and
+// rounded there.
+std::int64_t FlatGroup::draw(ops::Context& ctx, const Part& part, std::uint64_t seed,
+                             std::set<std::string>* rounded) const {
+  const Tensor to = view(values(), part);
+  if (master_.defined()) {
+    return nn::draw_initial_values(ctx, *part.parameter, part.elements, seed, to);
+  }
+  if (is_dry(to.raw())) return 0;
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements
+  std::int64_t drawn = 0;
+  std::vector<float> values;
+  std::vector<std::uint16_t> bits;  // of either type of 16 bits
+  for (std::int64_t begin = 0; begin < to.elements(); begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, to.elements());
+    values.resize(static_cast<std::size_t>(end - begin));
+    bits.resize(values.size());
+    const FlatRange range = {part.elements.begin + begin, part.elements.begin + end};
+    drawn += nn::draw_initial_values(ctx, *part.parameter, range, seed,
+                                     Tensor::wrap(std::span<float>(values)));
+    const Tensor piece = Tensor::wrap(bits.data(), {end - begin}, to.dtype());
+    if (round_to(values, piece) && rounded) rounded->insert(part.parameter->name());
+    copy(piece, to.flat_range(begin, end), ctx.stream);  // waits: it is not in pinned memory
+  }
   return drawn;
 }
 
@@ -178,7 +212,8 @@ Tensor FlatGroup::reduced(const FlatRange& elements) const {
 }
 
 void FlatGroup::refresh_weights(ops::Context& ctx) const {
-  if (weight_shard_.raw() != master_.raw()) ops::cast(ctx, master_, weight_shard_);
+  if (master_.defined() && weight_shard_.raw() != master_.raw())
+    ops::cast(ctx, master_, weight_shard_);
 }
 
 Gather FlatGroup::begin_gather(const Tensor& whole) {

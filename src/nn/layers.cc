@@ -16,14 +16,6 @@ Parameter& add_outside_vector(const LayerContext& context, const std::string& na
                                  .decay = false});
 }
 
-// The packed bias of several parameters, or an undefined tensor if there is none.
-Tensor bias_of(const std::vector<Parameter*>& biases) {
-  return biases.empty() ? Tensor() : side_by_side_weight(biases);
-}
-Tensor bias_gradient_of(const std::vector<Parameter*>& biases) {
-  return biases.empty() ? Tensor() : side_by_side_gradient(biases);
-}
-
 Tensor input_gradient(ops::Context& ctx, const Tensor& dy, const Tensor& weight) {
   const Tensor dx = ctx.allocate({dy.shape()[0], weight.shape()[1]}, dy.dtype());
   ops::linear_backward_input(ctx, dy, weight, dx);
@@ -194,6 +186,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
          .inner_matrix = part.inner,
          .heads = part.heads}));
   }
+  context.parameters.keep_together(weights_);
   if (!bias) return;
   for (const Part& part : parts) {
     biases_.push_back(&context.parameters.add(
@@ -203,6 +196,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
          .holders = part.holders,
          .decay = false}));
   }
+  context.parameters.keep_together(biases_);
 }
 
 std::vector<const Parameter*> ColumnParallelLinear::parameters() const {
@@ -215,7 +209,7 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor y = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
-  ops::linear(ctx, x.tensor(), weight, bias_of(biases_), y);
+  ops::linear(ctx, x.tensor(), weight, side_by_side_weight(biases_), y);
   return tape.record(
       y, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dy) {
@@ -224,7 +218,8 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
       parameters(),
       [x = x.kept(), this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()),
-                                    side_by_side_gradient(weights_), bias_gradient_of(biases_));
+                                    side_by_side_gradient(weights_),
+                                    side_by_side_gradient(biases_));
       });
 }
 
@@ -234,8 +229,10 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
-  const bool exact = ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
-  const auto bias_sums = biases_.empty() ? nullptr : std::make_shared<Tensor>();
+  const bool exact =
+      ops::linear_gelu(ctx, x.tensor(), weight, side_by_side_weight(biases_), pre, y);
+  const bool sums_bias = !biases_.empty() && biases_.front()->trains();
+  const auto bias_sums = sums_bias ? std::make_shared<Tensor>() : nullptr;
   const Value recorded = tape.record(
       pre, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dpre) {
@@ -246,7 +243,7 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
         ops::linear_backward_weight(t.context(), dpre, x.tensor(t.context()),
                                     side_by_side_gradient(weights_), Tensor());
         if (!bias_sums) return;
-        const Tensor gradient = bias_gradient_of(biases_);
+        const Tensor gradient = side_by_side_gradient(biases_);
         ops::add(t.context(), gradient, *bias_sums, gradient);
       });
   Value active = tape.input(y, false);

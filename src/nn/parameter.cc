@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
+
 namespace trireme::nn {
 namespace {
 
@@ -33,21 +35,41 @@ Parameter& ParameterSet::add_use(ParameterSpec spec, const Parameter& first) {
   return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec), &first));
 }
 
+void ParameterSet::keep_together(const std::vector<Parameter*>& pack) {
+  if (pack.size() > 1) packs_.push_back(pack);
+}
+
+void ParameterSet::freeze(const NamePatterns& frozen) {
+  for (const auto& parameter : parameters_) {
+    parameter->spec_.trains = !frozen.match(parameter->name());
+  }
+  for (const std::vector<Parameter*>& pack : packs_) {
+    const auto stays = std::ranges::find(pack, false, &Parameter::trains);
+    const auto trains = std::ranges::find(pack, true, &Parameter::trains);
+    if (stays == pack.end() || trains == pack.end()) continue;
+    throw ConfigError(fmt::format(
+        "optim.freeze takes {} but not {}: they are one matrix in memory, so freeze both or none",
+        (*stays)->name(), (*trains)->name()));
+  }
+}
+
 void ParameterSet::form_groups(const std::string& block, const StateLayout& layout) {
   // The properties that all members of a group share.
   struct Key {
     bool decay;
     bool shared;
+    bool trains;
     bool operator==(const Key&) const = default;
   };
   std::vector<std::pair<Key, std::vector<Parameter*>>> members;
   for (const auto& parameter : parameters_) {
     if (parameter->first_use() != nullptr) {
+      if (!parameter->trains()) continue;
       uses_apart_.push_back(std::make_unique<FlatGroup>(
           fmt::format("{}.tied", block), std::vector<Parameter*>{parameter.get()}, layout));
       continue;
     }
-    const Key key{parameter->spec().decay, parameter->spec().shared};
+    const Key key{parameter->spec().decay, parameter->spec().shared, parameter->trains()};
     auto found = std::find_if(members.begin(), members.end(),
                               [&](const auto& entry) { return entry.first == key; });
     if (found == members.end()) found = members.insert(members.end(), {key, {}});
@@ -55,16 +77,19 @@ void ParameterSet::form_groups(const std::string& block, const StateLayout& layo
   }
   for (auto& [key, parameters] : members) {
     const char* kind = key.shared ? "tied" : key.decay ? "matrices" : "vectors";
-    groups_.push_back(
-        std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters, layout));
+    const char* state = key.trains ? "" : ".frozen";
+    groups_.push_back(std::make_unique<FlatGroup>(fmt::format("{}.{}{}", block, kind, state),
+                                                  parameters, layout));
   }
 }
 
 Tensor side_by_side_weight(const std::vector<Parameter*>& parameters) {
-  return side_by_side(parameters, parameters.front()->group().weights());
+  return parameters.empty() ? Tensor()
+                            : side_by_side(parameters, parameters.front()->group().weights());
 }
 
 Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters) {
+  if (parameters.empty() || !parameters.front()->trains()) return {};
   return side_by_side(parameters, parameters.front()->group().gradients());
 }
 

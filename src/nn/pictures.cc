@@ -136,9 +136,13 @@ Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
       [pass, made, this](Tape& t, const Tensor& dy) {
         if (!made->defined()) *made = sums(t.context(), pass, dy);
         const Shape channels = {options_.channels};
-        const Tensor &dweight = weight_->gradient(), &dbias = bias_->gradient();
-        ops::add(t.context(), dbias, made->rows(0, 1).reshape(channels), dbias);
-        ops::add(t.context(), dweight, made->rows(1, 2).reshape(channels), dweight);
+        const auto add = [&](const Parameter& parameter, std::int64_t row) {
+          if (!parameter.trains()) return;
+          const Tensor sum = made->rows(row, row + 1).reshape(channels);
+          ops::add(t.context(), parameter.gradient(), sum, parameter.gradient());
+        };
+        add(*bias_, 0);
+        add(*weight_, 1);
       });
   if (residual.tensor().defined()) return normed;
   return tape.can_remake(normed, [pass, this](ops::Context& c) {

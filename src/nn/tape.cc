@@ -22,6 +22,14 @@ Kept Value::kept() const {
   return kept;
 }
 
+namespace {
+
+void leave_trained(std::vector<const Parameter*>& parameters) {
+  std::erase_if(parameters, [](const Parameter* parameter) { return !parameter->trains(); });
+}
+
+}  // namespace
+
 void GradientListener::prepare(const FlatGroup&) {}
 
 Value Tape::input(Tensor tensor, bool needs_gradient) {
@@ -35,8 +43,11 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
                    InputGradient both_gradients) {
   const bool wanted = std::any_of(inputs.begin(), inputs.end(),
                                   [](const Value& value) { return value.needs_gradient(); });
-  if (!recording_ || (!wanted && parameters.empty())) return {std::move(y), -1};
+  leave_trained(parameters);
+  kept_ = recording_ && (wanted || !parameters.empty());
+  if (!kept_) return {std::move(y), -1};
   if (!wanted) input_gradient = both_gradients = {};
+  if (parameters.empty()) weight_gradient = both_gradients = {};
   Value value = input(std::move(y), true);
   nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
                     std::move(both_gradients), std::move(parameters), defers_});
@@ -50,14 +61,14 @@ Value Tape::record_same(const Value& x, InputGradient input_gradient) {
 }
 
 Value Tape::can_remake(Value y, Remake make) {
-  if (!remakes_) return y;
-  TRIREME_CHECK(!nodes_.empty(), "can_remake() follows record()");
+  if (!remakes_ || !kept_) return y;
   y.source_ = std::make_shared<Kept::Source>(Kept::Source{std::move(make), {}});
   nodes_.back().remade = y.source_;
   return y;
 }
 
 void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
+  leave_trained(parameters);
   if (recording_) nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters), false});
 }
 

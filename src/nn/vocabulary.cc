@@ -52,11 +52,12 @@ struct Projection {
   Tensor bias_gradient() const { return bias ? bias->gradient() : Tensor(); }
 };
 
-// Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. If `dx` (rows,
-// C) is defined, writes this rank's partial gradient to it and adds the projection's gradient.
+// Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. With `trains`
+// adds the projection's gradient, and writes this rank's partial gradient of x to `dx` (rows, C) if
+// that is defined.
 void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Tensor& all_targets,
                     const Tensor& loss_sum, const Tensor& x, const Projection& projection,
-                    const Tensor& dx) {
+                    bool trains, const Tensor& dx) {
   const Parameter& table = *projection.table;
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
@@ -73,12 +74,12 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const std::int64_t first = first_row_here(table), valid = valid_rows_here(table);
     const bool whole = parallel.size() == 1;  // all of the vocabulary is here
     Tensor dlogits;
-    if (dx.defined()) {
+    if (trains) {
       dlogits = x.dtype() == DType::kF32
                     ? logits
                     : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
     }
-    if (whole && dx.defined()) {
+    if (whole && trains) {
       ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum, target_logit,
                                 dlogits);
     } else {
@@ -87,11 +88,13 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     if (!whole) combine(ctx, parallel, statistics);
     // Each tensor rank adds the whole loss.
     ops::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, loss_sum);
-    if (!dx.defined()) continue;
+    if (!trains) continue;
     if (!whole) {
       ops::softmax_gradient(ctx, logits, targets, first, valid, row_max, row_sum, dlogits);
     }
-    ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
+    if (dx.defined()) {
+      ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
+    }
     ops::linear_backward_weight(ctx, dlogits, x_slice, table.gradient(),
                                 projection.bias_gradient());
   }
@@ -165,17 +168,18 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
   const Projection projection{&table, bias};
   if (!tape.recording()) {
     loss_by_slices(tape.context(), parallel, batch.field(kTargets), batch.loss_sum, inside.tensor(),
-                   projection, Tensor());
+                   projection, false, Tensor());
     return;
   }
   std::vector<const Parameter*> parameters = {&table};
   if (bias) parameters.push_back(bias);
   tape.record_loss(
-      [kept = inside.kept(), slot = inside.slot(), parallel, targets = batch.field(kTargets),
-       loss_sum = batch.loss_sum, projection](Tape& t, const Tensor&) {
+      [kept = inside.kept(), slot = inside.slot(), wanted = inside.needs_gradient(), parallel,
+       targets = batch.field(kTargets), loss_sum = batch.loss_sum,
+       projection](Tape& t, const Tensor&) {
         const Tensor rows = kept.tensor(t.context());
-        const Tensor dx = t.context().allocate(rows.shape(), rows.dtype());
-        loss_by_slices(t.context(), parallel, targets, loss_sum, rows, projection, dx);
+        const Tensor dx = wanted ? t.context().allocate(rows.shape(), rows.dtype()) : Tensor();
+        loss_by_slices(t.context(), parallel, targets, loss_sum, rows, projection, true, dx);
         t.add_gradient(slot, dx);
       },
       std::move(parameters));

@@ -205,10 +205,12 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
   check_shape_of("convolution_backward_weight", shape);
   check_typed("convolution_backward_weight", "dy", dy, shape.output(), dy);
   check_typed("convolution_backward_weight", "x", x, shape.input(), dy);
-  check_fp32("convolution_backward_weight", "dweight", dweight, shape.weight());
   if (dbias.defined()) {
     check_fp32("convolution_backward_weight", "dbias", dbias, {shape.out_channels});
+    add_column_sums(ctx, pixels_of(dy), dbias);
   }
+  if (!dweight.defined()) return;
+  check_fp32("convolution_backward_weight", "dweight", dweight, shape.weight());
   const ConvolutionKind kind{shape, dy.dtype()};
   if (shape.depthwise()) {
     if (on_dry_gpu(ctx)) gpu::parts_of_taps(ctx, shape);
@@ -219,7 +221,6 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
   } else {
     Products(ctx, shape).backward_weight(dy, x, dweight);
   }
-  if (dbias.defined()) add_column_sums(ctx, pixels_of(dy), dbias);
 }
 
 std::string_view convolution_description(const Context& ctx) {

@@ -143,8 +143,10 @@ void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& we
 
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
                             const Tensor& dbias) {
-  check_dtype("linear_backward_weight", "dweight", dweight, {DType::kF32});
-  matmul(ctx, dy, Transpose::kYes, x, Transpose::kNo, 1.0f, dweight);
+  if (dweight.defined()) {
+    check_dtype("linear_backward_weight", "dweight", dweight, {DType::kF32});
+    matmul(ctx, dy, Transpose::kYes, x, Transpose::kNo, 1.0f, dweight);
+  }
   if (dbias.defined()) add_column_sums(ctx, dy, dbias);
 }
 

@@ -1,5 +1,7 @@
 #include "trireme/ops/norm.h"
 
+#include "trireme/ops/elementwise.h"
+
 #include "ops/check.h"
 #include "ops/device_ops.h"
 #include "ops/gpu/workspace.h"
@@ -43,6 +45,14 @@ void check_weight_gradients(std::string_view op, const Tensor& x, const Tensor& 
   if (dbias.defined()) check_fp32(op, "dbias", dbias, {x.shape()[1]});
 }
 
+// The weights' gradient, or memory for one that nobody wants: one pass makes it with the bias's.
+Tensor weight_gradient(Context& ctx, const Tensor& x, const Tensor& dweight) {
+  if (dweight.defined()) return dweight;
+  const Tensor unwanted = ctx.allocate({x.shape()[1]}, DType::kF32, MemoryUse::kWorkspace);
+  fill(ctx, unwanted, 0.0f);
+  return unwanted;
+}
+
 }  // namespace
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -77,8 +87,9 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
-                                const Tensor& rstd, const Tensor& dweight, const Tensor& dbias) {
+                                const Tensor& rstd, const Tensor& wanted, const Tensor& dbias) {
   check_backward("layer_norm_backward_weight", dy, x, mean, rstd);
+  const Tensor dweight = weight_gradient(ctx, x, wanted);
   check_weight_gradients("layer_norm_backward_weight", x, dweight, dbias);
   if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(layer_norm_backward_weight), ctx, dy, x, mean, rstd, dweight, dbias);
@@ -86,8 +97,9 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
-                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+                         const Tensor& dx, const Tensor& wanted, const Tensor& dbias) {
   check_backward("layer_norm_backward", dy, x, mean, rstd);
+  const Tensor dweight = weight_gradient(ctx, x, wanted);
   check_input_gradient("layer_norm_backward", x, weight, residual, dx);
   check_weight_gradients("layer_norm_backward", x, dweight, dbias);
   if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);

@@ -35,13 +35,14 @@ Optimizer::Optimizer(const OptimizerConfig& config, ops::Context& ctx, const Pro
     : groups_(groups) {
   std::vector<WholeMatrix> matrices;
   for (const nn::FlatGroup* group : groups) {
+    std::vector<Piece>& pieces = pieces_.emplace_back();
+    if (!group->trains()) continue;
     for (const nn::Parameter* parameter : group->parameters()) {
       const UpdateRule& rule = rule_of(config.of(parameter->spec()));
       if (const MatrixWork* work = rule.matrices()) {
         add_matrices(matrices, *parameter, *work, config.heads_apart);
       }
     }
-    std::vector<Piece>& pieces = pieces_.emplace_back();
     for (const nn::FlatGroup::Part& part : group->parts()) {
       const UpdateRule& rule = rule_of(config.of(part.parameter->spec()));
       const FlatRange elements = {part.at, part.at + part.elements.size()};

@@ -46,7 +46,7 @@ void connect_stages(ops::Context& ctx, const Stage& stage, std::int64_t batch,
   for (int part = 1; part < layout.parts(); ++part) {
     const int producer = layout.stage_of(part - 1), consumer = layout.stage_of(part);
     if (producer == consumer) continue;
-    const bool trains = stage.options().trains;
+    const bool trains = stage.options().trains && part > stage.first_trained_part();
     if (producer == comm.rank()) receivers.emplace(consumer, part - 1);
     if (consumer == comm.rank()) senders.emplace(producer, part - 1);
     if (trains && consumer == comm.rank()) receivers.emplace(producer, part - 1);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/tensor_checksum.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/tensor/copy.h"
 
 namespace trireme::parallel {
@@ -23,11 +24,16 @@ struct Held {
   std::int64_t checksum;
 };
 
-// The checksum of a flat tensor of fp32 elements.
+// The checksum of a flat tensor, of its elements in fp32.
 std::uint64_t checksum_of(ops::Context& ctx, const Tensor& flat) {
   std::uint64_t sum = 0;
   for (std::int64_t begin = 0; begin < flat.elements(); begin += kPiece) {
     Tensor part = flat.flat_range(begin, std::min(begin + kPiece, flat.elements()));
+    if (part.dtype() != DType::kF32) {
+      const Tensor wide = ctx.allocate(part.shape(), DType::kF32, MemoryUse::kWorkspace);
+      ops::cast(ctx, part, wide);
+      part = wide;
+    }
     if (part.device().kind != DeviceKind::kCpu) {
       const Tensor host = ctx.allocate_host(part.shape(), part.dtype(), MemoryUse::kWorkspace);
       copy(part, host, ctx.stream);
@@ -58,9 +64,10 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
     for (const nn::FlatGroup::Part& part : group.parts()) {
       const std::string& name = part.parameter->name();
       const std::vector<Communicator*> holders = holders_of(stage, part.parameter->residence());
-      const auto weights = checksum_of(ctx, nn::FlatGroup::view(group.master(), part));
+      const auto weights = checksum_of(ctx, nn::FlatGroup::view(group.values(), part));
       held.push_back(
           {fmt::format("the weights of {}", name), holders, static_cast<std::int64_t>(weights)});
+      if (!group.trains()) continue;
       std::uint64_t states = 0;  // in their order: a swap shows
       for (const auto& [state, elements] : optimizer.states(i, part)) {
         states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, elements);

@@ -34,11 +34,15 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
       calls_of(residences, grid.shape(), work,
                {.to_shard = options.to_shard,
                 .fixed_order = false});  // whether they are made is known below
+  std::size_t next = 0;
   const auto calls_of_next = [&] {
-    const auto [begin, end] = std::ranges::equal_range(calls, groups_.size(), {}, &Call::group);
+    const auto [begin, end] = std::ranges::equal_range(calls, next++, {}, &Call::group);
     return std::span(begin, end);
   };
-  for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options, calls_of_next());
+  for (nn::FlatGroup* flat : stage.groups()) {
+    const auto of_group = calls_of_next();
+    if (flat->trains()) plan({flat}, options, of_group);
+  }
   for (const Stage::UseApart& use : stage.uses_apart()) {
     plan({use.gradients, use.of}, options, calls_of_next());
   }
@@ -50,7 +54,9 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
       std::vector<nn::FlatGroup*>& groups = at_once_.back();
       const std::size_t before = groups.size();
       const nn::ParameterSet& parameters = blocks[i]->parameters();
-      for (const auto& group : parameters.groups()) groups.push_back(group.get());
+      for (const auto& group : parameters.groups()) {
+        if (group->trains()) groups.push_back(group.get());
+      }
       for (const auto& group : parameters.uses_apart()) groups.push_back(group.get());
       block_groups_ = std::max(block_groups_, groups.size() - before);
     }
@@ -142,13 +148,16 @@ void GradientReducer::begin_runs(int runs, int run_length) {
 }
 
 void GradientReducer::prepare(const nn::FlatGroup& group) {
-  Group& prepared = *by_flat_.at(&group);
-  // Or contributions of two runs would mix. (A group that several blocks use may wait for others.)
-  TRIREME_CHECK(
-      std::ranges::find(shared_, &prepared) != shared_.end() ||
-          prepared.missing % group.uses() == 0,
-      fmt::format("{} still waits for contributions of the micro-batch before", group.name()));
-  begin_run(prepared);
+  if (const auto found = by_flat_.find(&group); found != by_flat_.end()) {  // it trains
+    Group& prepared = *found->second;
+    // Or contributions of two runs would mix. (A group that several blocks use may wait for
+    // others.)
+    TRIREME_CHECK(
+        std::ranges::find(shared_, &prepared) != shared_.end() ||
+            prepared.missing % group.uses() == 0,
+        fmt::format("{} still waits for contributions of the micro-batch before", group.name()));
+    begin_run(prepared);
+  }
   for (Group* shared : shared_) begin_run(*shared);
 }
 
@@ -284,7 +293,7 @@ void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tenso
                               const Tensor& sum) {
   ops::fill(ctx, limbs, 0.0f);
   const ProcessGrid& grid = stage.grid();
-  for (const nn::FlatGroup* group : stage.groups()) {
+  for (const nn::FlatGroup* group : stage.trained_groups()) {
     group->add_sum_of_squares(ctx, grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard,
                               limbs);
   }

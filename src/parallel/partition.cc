@@ -185,6 +185,10 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
   }
 }
 
+int part_with(std::span<const int> bounds, int block) {
+  return static_cast<int>(std::ranges::upper_bound(bounds, block) - bounds.begin()) - 1;
+}
+
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
                                       std::span<const int> bounds, int recomputed) {
   std::vector<StepCosts> parts;

@@ -89,8 +89,15 @@ class Pass {
     return batches_[static_cast<std::size_t>(micro_batch)];
   }
   bool trains() const { return listener_ != nullptr; }
-  nn::BlockRun::Keep keep() const {
+  // Whether blocks of a chunk, up to `end`, have a backward: the last of them, at least.
+  bool has_backward(int chunk, std::size_t end) const {
+    return trains() && stage_.first_block(chunk) + static_cast<int>(end) > stage_.first_trained();
+  }
+  // Of a run of blocks of a chunk.
+  nn::BlockRun::Keep keep(int chunk, std::size_t end) const {
     if (!trains()) return nn::BlockRun::Keep::kNothing;
+    // The tape keeps nothing, but this is the forward in which states are proposed.
+    if (!has_backward(chunk, end)) return nn::BlockRun::Keep::kTape;
     switch (runs_.recompute) {
       case Recompute::kNone:
         return nn::BlockRun::Keep::kTape;
@@ -116,7 +123,9 @@ class Pass {
                         runs = (blocks + each - 1) / each;
       for (std::size_t i = 0; i < runs; ++i) {
         const std::size_t begin = (forward ? i : runs - 1 - i) * each;
-        uses.push_back(stage_.used_by(step.chunk, begin, std::min(begin + each, blocks)));
+        const std::size_t end = std::min(begin + each, blocks);
+        if (!forward && !has_backward(step.chunk, end)) continue;
+        uses.push_back(stage_.used_by(step.chunk, begin, end));
       }
     }
     return uses;
@@ -130,14 +139,16 @@ class Pass {
     const nn::BlockSpan blocks = stage_.blocks(step.chunk);
     const auto each = static_cast<std::size_t>(runs_.blocks);
     for (std::size_t i = 0; i < blocks.size(); i += each) {
+      const std::size_t end = std::min(i + each, blocks.size());
       nn::BlockRun& run =
-          live.runs.emplace_back(ctx_, blocks.subspan(i, std::min(each, blocks.size() - i)),
-                                 batch(step.micro_batch), keep(), listener_);
+          live.runs.emplace_back(ctx_, blocks.subspan(i, end - i), batch(step.micro_batch),
+                                 keep(step.chunk, end), listener_, has_backward(step.chunk, i));
       stage_.weights().begin_use(ctx_);
       x = run.forward(std::move(x));
       stage_.weights().end_use();
-      if (!trains()) live.runs.clear();
+      if (!has_backward(step.chunk, end)) live.runs.clear();
     }
+    if (trains() && live.runs.empty()) hold_back();
     InFlight* next =
         consumer(Payload::kActivation, step.micro_batch, layout_.part(here_, step.chunk));
     (next ? next->input : live.output) = std::move(x);
@@ -164,6 +175,14 @@ class Pass {
     InFlight& live = at(step);
     for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) run->backward_weights();
     live.runs.clear();
+  }
+
+  // No gradient that has yet to come holds back a stage without a backward, so its outputs would
+  // pile up where the next stage is slower.
+  void hold_back() {
+    if (ctx_.device.kind != DeviceKind::kCpu) return;
+    const auto most = static_cast<std::size_t>(2 * layout_.parts());
+    for (; sending_.size() > most; sending_.pop_front()) sending_.front().wait_host();
   }
 
   InFlight& receiver(const PipelineMessage& message) {
@@ -246,7 +265,7 @@ class Pass {
   std::span<const nn::MicroBatch> batches_;
   nn::GradientListener* listener_;
   std::vector<InFlight> live_;
-  std::vector<Work> sending_;
+  std::deque<Work> sending_;
 };
 
 }  // namespace

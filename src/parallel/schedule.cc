@@ -96,11 +96,39 @@ bool takes_micro_batches(const std::string& name, const PipelineLayout& layout, 
 }
 
 PipelineSchedule make_pipeline_schedule(const std::string& name, const PipelineLayout& layout,
-                                        int micro_batches) {
+                                        int micro_batches, int first_backward) {
   const NamedSchedule& schedule = find_schedule(name);
   TRIREME_CHECK(layout == schedule_layout(name, layout.stages, layout.chunks),
                 fmt::format("a layout of another schedule than {}", name));
-  return schedule.make(layout, micro_batches);
+  return without_backward_before(first_backward, schedule.make(layout, micro_batches));
+}
+
+PipelineSchedule without_backward_before(int first_backward, PipelineSchedule schedule) {
+  const PipelineLayout& layout = schedule.layout;
+  TRIREME_CHECK(0 <= first_backward && first_backward < layout.parts(),
+                fmt::format("a backward from part {} of {} on", first_backward, layout.parts()));
+  schedule.first_backward = first_backward;
+  if (first_backward == 0) return schedule;
+  const auto is_left_out = [&](int stage, const PipelineStep& step) {
+    if (step.kind == Kind::kExchange) return step.sends.empty() && step.receives.empty();
+    return step.kind != Kind::kForward && layout.part(stage, step.chunk) < first_backward;
+  };
+  // What a part makes is for the part before it.
+  const auto leave_out = [&](std::vector<PipelineMessage>& messages, auto producer) {
+    std::erase_if(messages, [&](const PipelineMessage& message) {
+      return message.payload == PipelineMessage::Payload::kGradient &&
+             layout.part(producer(message), message.chunk) <= first_backward;
+    });
+  };
+  for (int stage = 0; stage < layout.stages; ++stage) {
+    std::vector<PipelineStep>& steps = schedule.steps[static_cast<std::size_t>(stage)];
+    for (PipelineStep& step : steps) {
+      leave_out(step.sends, [&](const PipelineMessage&) { return stage; });
+      leave_out(step.receives, [](const PipelineMessage& message) { return message.peer; });
+    }
+    std::erase_if(steps, [&](const PipelineStep& step) { return is_left_out(stage, step); });
+  }
+  return schedule;
 }
 
 std::vector<int> live_micro_batches(const std::string& name, const PipelineLayout& layout,

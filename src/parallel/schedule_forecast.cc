@@ -14,8 +14,9 @@ namespace {
 constexpr int kComputations = 1 << 12, kGroups = 4;
 
 double makespan(const std::string& name, const PipelineLayout& layout, int micro_batches,
-                const ScheduleCosts& costs) {
-  const auto report = check_schedule(make_pipeline_schedule(name, layout, micro_batches), costs);
+                int first_backward, const ScheduleCosts& costs) {
+  const auto report =
+      check_schedule(make_pipeline_schedule(name, layout, micro_batches, first_backward), costs);
   TRIREME_CHECK(report.ok, report.problem);
   return report.makespan;
 }
@@ -25,8 +26,13 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
                                    const nn::ModelPlan& model, const ForecastStep& step) {
   const std::vector<int> bounds = cut_model(model, layout);
-  const ScheduleCosts costs{.parts = costs_of_parts(model.blocks, bounds, step.recomputed),
-                            .in_order = step.in_order};
+  ScheduleCosts costs{.parts = costs_of_parts(model.blocks, bounds, step.recomputed),
+                      .in_order = step.in_order};
+  const int first = part_with(bounds, step.first_trained);
+  for (int part = 0; part < first; ++part) {
+    StepCosts& without = costs.parts[static_cast<std::size_t>(part)];
+    without.backward_input = without.backward_weight = 0;
+  }
   const int micro_batches = step.micro_batches;
   double busy = 0;  // of all stages
   for (const StepCosts& part : costs.parts) {
@@ -37,16 +43,20 @@ ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout
   const int groups = std::max(kGroups, kComputations / (layout.parts() * stages));
   const int more = std::max(0, micro_batches / stages - groups);
   const int run = micro_batches - more * stages;
-  double span = makespan(name, layout, run, costs);
+  double span = makespan(name, layout, run, first, costs);
   if (more > 0) {
     const int half = groups / 2;
-    span += more * (span - makespan(name, layout, run - half * stages, costs)) / half;
+    span += more * (span - makespan(name, layout, run - half * stages, first, costs)) / half;
   }
 
   ScheduleForecast forecast{name, layout};
   if (span > 0) forecast.idle = std::max(0.0, 1 - busy / (span * stages));
   const std::vector<int> live = live_micro_batches(name, layout, micro_batches);
-  forecast.live = static_cast<double>(*std::max_element(live.begin(), live.end())) / layout.chunks;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (layout.part(stage, layout.chunks - 1) < first) continue;  // it keeps nothing
+    const double held = live[static_cast<std::size_t>(stage)];
+    forecast.live = std::max(forecast.live, held / layout.chunks);
+  }
   return forecast;
 }
 

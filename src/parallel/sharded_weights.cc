@@ -17,10 +17,11 @@ void ShardedWeights::refresh(ops::Context& ctx) {
   if (!sharded_ || !whole_weights_ || gathered_) return;
   finish(ctx);
   for (nn::FlatGroup* group : groups_) {
+    if (!group->trains() && frozen_gathered_) continue;
     const Tensor stays;
     held_[group].arrives = nn::FlatGroup::gather(ctx, *shards_, {&group, 1}, {&stays, 1});
   }
-  gathered_ = true;
+  gathered_ = frozen_gathered_ = true;
 }
 
 void ShardedWeights::finish(ops::Context& ctx) {

@@ -1,6 +1,7 @@
 #include "trireme/parallel/stage.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -68,6 +69,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
       blocks.push_back(block.build(build));
       TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
+      blocks.back()->parameters().freeze(options.trained.frozen);
       blocks.back()->parameters().form_groups(block.name, layout);
       for (const auto& state : blocks.back()->states().states()) states.push_back(state.get());
       auto& of_block = used.emplace_back();
@@ -124,8 +126,26 @@ Communicator* Stage::together_comm() const {
   return found == communicators_.end() ? nullptr : found->get();
 }
 
-void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed) {
-  for (const nn::FlatGroup* group : groups_) drawn_ += group->draw_initial_values(ctx, seed);
+int Stage::first_trained_part() const {
+  return part_with(bounds_, first_trained());
+}
+
+int Stage::first_block(int chunk) const {
+  const int part = layout_.part(grid_.index(Axis::kPipeline), chunk);
+  return bounds_[static_cast<std::size_t>(part)];
+}
+
+std::vector<nn::FlatGroup*> Stage::trained_groups() const {
+  std::vector<nn::FlatGroup*> trained;
+  std::ranges::copy_if(groups_, std::back_inserter(trained), &nn::FlatGroup::trains);
+  return trained;
+}
+
+void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed,
+                                std::set<std::string>* rounded) {
+  for (const nn::FlatGroup* group : groups_) {
+    drawn_ += group->draw_initial_values(ctx, seed, rounded);
+  }
   weights_.changed();
 }
 
@@ -166,11 +186,14 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     return (gradients_kept(group) + kAligned - 1) / kAligned * kAligned;
   };
   std::int64_t end = 0;
-  for (const nn::FlatGroup* group : groups_) end += group->shared() ? 0 : padded(*group);
+  for (const nn::FlatGroup* group : groups_) {
+    if (group->trains() && !group->shared()) end += padded(*group);
+  }
   const Tensor block = allocate(reducers(), end);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nn::FlatGroup& group = *groups_[i];
+    if (!group.trains()) continue;
     if (group.shared()) {
       std::vector<Communicator*> carriers = reducers();
       const nn::Holders& holders = group.parameters().front()->spec().holders;

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = PipelineStep::Kind;
 
-bool has_backward(const PipelineSchedule& schedule) {
+bool has_any_backward(const PipelineSchedule& schedule) {
   return std::any_of(schedule.steps.begin(), schedule.steps.end(), [](const auto& steps) {
     return std::any_of(steps.begin(), steps.end(), [](const PipelineStep& step) {
       return step.kind == Kind::kBackwardInput || step.kind == Kind::kBackwardWeight;
@@ -25,7 +25,7 @@ StageWalk::StageWalk(const PipelineSchedule& schedule, int stage)
     : schedule_(schedule),
       layout_(schedule.layout),
       stage_(stage),
-      trains_(has_backward(schedule)) {}
+      trains_(has_any_backward(schedule)) {}
 
 StageWalk::Problem StageWalk::check() {
   const auto& steps = schedule_.steps[static_cast<std::size_t>(stage_)];
@@ -65,10 +65,14 @@ StageWalk::Problem StageWalk::compute(const PipelineStep& step) {
   if (ran(kind, m, chunk)) {
     return fmt::format("the {} of {} runs twice", name_of(kind), name(m, chunk));
   }
+  if (kind != Kind::kForward && !has_backward(chunk)) {
+    return fmt::format("the {} of {} runs, but nothing up to there trains", name_of(kind),
+                       name(m, chunk));
+  }
   if (const Problem problem = dependencies(step)) return problem;
   if (const Problem problem = in_order(step)) return problem;
   done_[{kind, m, chunk}] = true;
-  if (kind == Kind::kForward && trains_) peak_live_ = std::max(peak_live_, ++live_);
+  if (kind == Kind::kForward && has_backward(chunk)) peak_live_ = std::max(peak_live_, ++live_);
   if (kind == Kind::kBackwardWeight) --live_;
   return {};
 }
@@ -122,7 +126,8 @@ StageWalk::Problem StageWalk::exchange(const PipelineStep& step) {
 
 std::optional<int> StageWalk::consumer(Payload payload, int producer) const {
   const int part = payload == Payload::kActivation ? producer + 1 : producer - 1;
-  if (part < 0 || part >= layout_.parts()) return {};
+  const int first = payload == Payload::kActivation ? 0 : schedule_.first_backward;
+  if (part < first || part >= layout_.parts()) return {};
   return layout_.stage_of(part);
 }
 
@@ -158,7 +163,7 @@ StageWalk::Problem StageWalk::missing() const {
   for (int m = 0; m < schedule_.micro_batches; ++m) {
     for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
       for (const Kind kind : {Kind::kForward, Kind::kBackwardInput, Kind::kBackwardWeight}) {
-        if (ran(kind, m, chunk) || (kind != Kind::kForward && !trains_)) continue;
+        if (ran(kind, m, chunk) || (kind != Kind::kForward && !has_backward(chunk))) continue;
         return fmt::format("stage {} never runs the {} of {}", stage_, name_of(kind),
                            name(m, chunk));
       }

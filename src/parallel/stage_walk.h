@@ -30,6 +30,9 @@ class StageWalk {
   using Value = std::tuple<Payload, int, int, int>;  // payload, micro-batch, producing part, peer
 
   int part_of(int chunk) const { return layout_.part(stage_, chunk); }
+  bool has_backward(int chunk) const {
+    return trains_ && part_of(chunk) >= schedule_.first_backward;
+  }
   bool ran(Kind kind, int micro_batch, int chunk) const {
     return done_.contains({kind, micro_batch, chunk});
   }

@@ -88,8 +88,9 @@ std::vector<Call> calls_of(std::span<const ResidentGroup> groups, const GridShap
       }
     }
     if (divided && first.storage.weights) {
+      const Moment stay = first.storage.gradient ? Moment::kBeforeStep : Moment::kOnce;
       add(Collective::kAllGather, first.divided, all,
-          rules.whole_weights ? Moment::kBeforeStep : Moment::kBeforeUse, Purpose::kWeights);
+          rules.whole_weights ? stay : Moment::kBeforeUse, Purpose::kWeights);
     }
   }
   return calls;

@@ -144,7 +144,8 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   TRIREME_CHECK(!mine.empty(), "this replica has no micro-batch in this step");
   reducer_.begin_step(static_cast<int>(mine.size()));  // empty ones contribute nothing
   if (!schedule_ || schedule_->micro_batches != micro_batches_) {
-    schedule_ = make_pipeline_schedule(options_.schedule, stage_.layout(), micro_batches_);
+    schedule_ = make_pipeline_schedule(options_.schedule, stage_.layout(), micro_batches_,
+                                       stage_.first_trained_part());
   }
   // Empty ones come first: then the last is not empty on any replica, and all replicas complete
   // their groups at the same point between the calls of the blocks.
@@ -190,9 +191,9 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
                                 .learning_rate = learning_rate,
                                 .gradient_scale = 1.0f / static_cast<float>(queued.targets_)});
   // Every step changes the weights, so a captured step must gather them too.
-  stage_.weights().changed();
+  stage_.weights().trained();
   const auto computed = capture_->run(mine, step, [this](auto batches) { compute(batches); });
-  stage_.weights().changed();
+  stage_.weights().trained();
   queued.numbers_ = StepNumbers(ctx_, computed, norm_);
   queued.news_ = capture_->take_news();
   return queued;

@@ -175,8 +175,8 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
   });
 }
 
-// The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
-// the first and the last.
+// The costs of a stage's blocks and what trains of them, chunk by chunk. Where these are equal,
+// stages have equal blocks, but for the first and the last.
 std::vector<double> costs_of_stage(const DryRunInput& input, const parallel::PipelineLayout& layout,
                                    const std::vector<int>& bounds, int stage) {
   std::vector<double> result;
@@ -185,6 +185,10 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const parallel::Pip
     for (int i = bounds[part]; i < bounds[part + 1]; ++i) {
       const nn::BlockPlan& block = input.model.blocks[static_cast<std::size_t>(i)];
       result.insert(result.end(), {block.flops, block.bytes});
+      const nn::TrainedParameters& trained = input.step.stage.trained;
+      if (trained.all()) continue;
+      result.push_back(static_cast<double>(trained.elements[static_cast<std::size_t>(i)]));
+      result.push_back(i < trained.first_block() ? 0.0 : 1.0);
     }
     result.push_back(-1.0);  // ends a chunk
   }

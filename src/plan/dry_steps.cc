@@ -100,6 +100,7 @@ nn::MicroBatch without_targets(nn::MicroBatch batch) {
 void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
   parallel::StageOptions options = input.step.stage;
   options.trains = false;
+  options.trained = {};
   const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
   parallel::PipelineExecutor executor(rank.ctx, stage);
   const auto make = [&] { return make_micro_batch(rank.ctx, input, stage); };

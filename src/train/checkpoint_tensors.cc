@@ -1,5 +1,7 @@
 #include "trireme/train/checkpoint_tensors.h"
 
+#include <deque>
+
 #include <fmt/format.h>
 
 namespace trireme {
@@ -24,7 +26,7 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
       const std::string& name = part.parameter->name();
-      add("parameters/" + name, nn::FlatGroup::view(group.master(), part), part);
+      add("parameters/" + name, nn::FlatGroup::view(group.values(), part), part);
       if (optimizer == nullptr) continue;
       for (const auto& [state, elements] : optimizer->states(i, part)) {
         add(fmt::format("optimizer/{}/{}", name, state), elements, part);
@@ -44,14 +46,25 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
 }
 
 void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
-                     std::span<const TensorSlice> slices) {
+                     std::span<const TensorSlice> slices, std::set<std::string>* rounded) {
   const ProcessGrid& grid = stage.grid();
+  std::vector<TensorSlice> wanted(slices.begin(), slices.end());
+  std::deque<bool> changed(wanted.size(), false);
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i].rounded = &changed[i];
   if (stage.sharded()) {
-    checkpoint.read(grid.world(), slices);  // the ranks of the data dimension want different parts
+    checkpoint.read(grid.world(), wanted);  // the ranks of the data dimension want different parts
   } else {
-    checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)}, slices);
+    checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)}, wanted);
   }
   stage.refresh_weights(ctx);
+  if (!rounded) return;
+  const auto name_of_parameter = [](const TensorSlice& slice) {
+    return slice.name.substr(slice.name.find('/') + 1);
+  };
+  for (const TensorSlice& slice : wanted) rounded->erase(name_of_parameter(slice));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (changed[i]) rounded->insert(name_of_parameter(wanted[i]));
+  }
 }
 
 std::vector<TensorSlice> step_state_slices(ops::StepState& state, bool loss_scale) {

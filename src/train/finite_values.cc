@@ -7,6 +7,7 @@
 
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/train/checkpoint_tensors.h"
 
@@ -39,6 +40,11 @@ std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage) {
     const Tensor flat = slice.local.reshape({slice.local.elements()});
     for (std::int64_t begin = 0; begin < flat.elements(); begin += kOnHostAtOnce) {
       Tensor part = flat.flat_range(begin, std::min(begin + kOnHostAtOnce, flat.elements()));
+      if (part.dtype() != DType::kF32) {
+        const Tensor wide = ctx.allocate(part.shape(), DType::kF32, MemoryUse::kWorkspace);
+        ops::cast(ctx, part, wide);
+        part = wide;
+      }
       if (part.device().kind != DeviceKind::kCpu) {
         const Tensor host = ctx.allocate_host(part.shape(), part.dtype(), MemoryUse::kWorkspace);
         copy(part, host, ctx.stream);

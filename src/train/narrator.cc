@@ -84,9 +84,10 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
     return elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
   };
   for (const nn::FlatGroup* group : stage.groups()) {
+    if (group->trains()) gradients += reduced(*group);
+    if (!group->trains() && !shard.divides_weights()) continue;  // gathered once
     weights += static_cast<double>(group->extent()) *
                static_cast<double>(size_of(stage.options().compute));
-    gradients += reduced(*group);
   }
   for (const auto& use : stage.uses_apart()) gradients += reduced(*use.gradients);
   weights *= (count - 1) / count;
@@ -181,8 +182,13 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   const auto row = [&](const char* name, const std::string& value) {
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
   };
-  row("model", fmt::format("{}; {} parameters", plan.description,
-                           short_number(static_cast<double>(plan.parameters))));
+  const nn::TrainedParameters& trained = stage.options().trained;
+  const auto train = static_cast<double>(trained.total());
+  row("model", fmt::format("{}; {} parameters{}", plan.description,
+                           short_number(static_cast<double>(plan.parameters)),
+                           trained.all() ? ""
+                                         : fmt::format(", of which {} train (optim.freeze)",
+                                                       short_number(train))));
   const bool by_openmp = !config.run.threads && openmp_threads() == ctx.threads;
   row("grid", fmt::format("{}; {} a rank{}{}", grid.to_string(), counted(ctx.threads, "thread"),
                           by_openmp ? " (OMP_NUM_THREADS)" : "",
@@ -194,7 +200,8 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
         parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan,
                                     {.micro_batches = options.work.most(),
                                      .recomputed = options.runs.recomputed(),
-                                     .in_order = pipeline.exchanges_in_order(ctx.device.kind)});
+                                     .in_order = pipeline.exchanges_in_order(ctx.device.kind),
+                                     .first_trained = stage.first_trained()});
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
   }

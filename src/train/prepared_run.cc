@@ -128,8 +128,10 @@ PreparedRun::PreparedRun(RunPlan plan)
 }
 
 std::int64_t PreparedRun::checkpoint_bytes() const {
-  const std::size_t of_each = 1 + step.options().optimizer.most_states();
-  return static_cast<std::int64_t>(of_each * sizeof(float)) * model.plan.parameters;
+  const auto states = static_cast<std::int64_t>(step.options().optimizer.most_states());
+  const nn::TrainedParameters& trained = step.stage().options().trained;
+  const std::int64_t updated = trained.all() ? model.plan.parameters : trained.total();
+  return static_cast<std::int64_t>(sizeof(float)) * (model.plan.parameters + states * updated);
 }
 
 // Collective. Before the stages are built, since these ask whether sums have a fixed order.

@@ -23,6 +23,7 @@
 #include "trireme/train/step_setup.h"
 
 #include "train/finite_values.h"
+#include "train/frozen_state.h"
 #include "train/run_changes.h"
 #include "train/same_bits.h"
 #include "train/starting_point.h"
@@ -127,6 +128,9 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   } else {
     begin();
   }
+  const std::string rounding =
+      words_on_rounding(run_.runtime.world(), run_.step.stage().options(), rounded_);
+  if (!rounding.empty() && run_.runtime.rank() == 0) print_line(rounding);
   // This comes last, so that a start that is refused leaves the folder as it is.
   const bool trains = position.step < run_.config.run.steps;
   position.continues =
@@ -140,8 +144,8 @@ void RunCheckpoints::begin() {
   std::optional<Checkpoint> from;
   if (run.start_from) from = open_checkpoint_or_run(run_.runtime.world(), *run.start_from);
   if (!from || run.fresh != "none") {
-    run_.step.stage().draw_initial_values(run_.device.context,
-                                          static_cast<std::uint64_t>(run.seed));
+    run_.step.stage().draw_initial_values(run_.device.context, static_cast<std::uint64_t>(run.seed),
+                                          &rounded_);
   }
   if (from) take_weights(*from);
 }
@@ -186,7 +190,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
     }
     run_.data.check_trained(trained_on);
   }
-  read_checkpoint(run_.device.context, checkpoint, stage, slices);
+  read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
   if (const std::string fault = fault_of_weights(run_.device.context, stage); !fault.empty()) {
     throw CheckpointError(fmt::format(
         "{}: {}, so nothing can be learned from there: run.start_from needs another checkpoint",
@@ -236,6 +240,9 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
       checkpoint_slices(stage, imported ? nullptr : &run_.step.optimizer(), false);
   const NewStates begins =
       imported ? NewStates::kNone : leave_out_of_other_rules(checkpoint, slices);
+  const FrozenSince since =
+      imported ? FrozenSince() : frozen_since(checkpoint, stage.options().trained);
+  std::erase_if(slices, [&](const TensorSlice& slice) { return since.lacks(slice.name); });
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
@@ -260,7 +267,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   });
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
-  read_checkpoint(ctx, checkpoint, stage, slices);
+  read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
   if (begins == NewStates::kAll) state.updates = 0;
   ops::write_step_state(ctx, state);
   if (run_.runtime.rank() == 0) {
@@ -270,6 +277,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     } else if (begins == NewStates::kSome) {
       print_line("the optimizer's state of parameters that another rule updates now begins anew");
     }
+    for (const std::string& line : since.lines()) print_line(line);
   }
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
@@ -300,6 +308,7 @@ RunCheckpoints::NewStates RunCheckpoints::leave_out_of_other_rules(
     const optim::OptimizerConfig& now = run_.step.options().optimizer;
     for (const nn::Parameter* parameter : run_.step.stage().parameters()) {
       const nn::ParameterSpec& spec = parameter->spec();
+      if (!spec.trains) continue;
       if (optim::keep_same_states(before.of(spec), now.of(spec))) {
         all = false;
       } else {

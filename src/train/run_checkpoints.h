@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,6 +81,8 @@ class RunCheckpoints {
   bool scales_dynamically() const;
 
   Run run_;
+  // The frozen parameters that have other values on this rank than those that they were given.
+  std::set<std::string> rounded_;
 };
 
 }  // namespace trireme

@@ -88,11 +88,12 @@ Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, co
 }
 
 // All but what gradients_of_step decides.
-parallel::StepOptions options_without_runs(const Config& config) {
+parallel::StepOptions options_without_runs(const Config& config, const nn::ModelPlan& model) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
+  options.stage.trained = nn::trained_parameters(model, frozen_parameters(config.optim));
   options.schedule = config.grid.schedule;
   // The number of stages is that of the grid.
   const auto layout = parallel::schedule_layout(config.grid.schedule, 1, config.grid.chunks);
@@ -129,7 +130,7 @@ ops::LossScaling loss_scaling(const Config& config) {
 
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
                                    const GridShape& grid) {
-  parallel::StepOptions options = options_without_runs(config);
+  parallel::StepOptions options = options_without_runs(config, model);
   options.optimizer.check(model);
   gradients_of_step(config, model, grid, options).choose_for(options);
   return options;
@@ -137,7 +138,7 @@ parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& mo
 
 std::string why_whole_gradients_stay(const Config& config, const nn::ModelPlan& model,
                                      const GridShape& grid) {
-  return gradients_of_step(config, model, grid, options_without_runs(config)).why_whole;
+  return gradients_of_step(config, model, grid, options_without_runs(config, model)).why_whole;
 }
 
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,

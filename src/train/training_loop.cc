@@ -204,14 +204,18 @@ void TrainingLoop::start_record() {
 // `connections` is the memory that they hold.
 void TrainingLoop::note_start(std::size_t connections) {
   const PreparedRun& run = prepared_;
+  const nn::TrainedParameters& trained = run.step.stage().options().trained;
   const std::string planned = leads() ? communication_->text(run.device.carrier) : "";
   journal_.started(
       step_number_, run.phases.seconds(),
-      fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
+      fmt::format("grid {}, first rank on {}; {} initial values drawn; {}attention by "
                   "{}; collectives {}; {}{}{}",
-                  run.shape.to_string(), node_name(), run.step.stage().drawn(), run.attention.text,
-                  planned.empty() ? "by default" : "for " + planned, run.phases.text(),
-                  memory_of_connections(connections),
+                  run.shape.to_string(), node_name(), run.step.stage().drawn(),
+                  trained.all() ? ""
+                                : fmt::format("{} of {} parameters train; ", trained.total(),
+                                              run.model.plan.parameters),
+                  run.attention.text, planned.empty() ? "by default" : "for " + planned,
+                  run.phases.text(), memory_of_connections(connections),
                   leads() && !nccl_tables(run.device).empty()
                       ? fmt::format("; NCCL chooses by {}", kNcclTable)
                       : ""),

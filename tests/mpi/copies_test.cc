@@ -155,6 +155,30 @@ TEST_F(Copies, AreEqualWhereGradientsTravelRounded) {
   EXPECT_NO_THROW(parallel::check_copies(ctx_, rounded.stage(), rounded.optimizer(), 2));
 }
 
+// Frozen weights of 16 bits have no state.
+TEST_F(Copies, FrozenOnesAreComparedToo) {
+  const nn::ModelPlan plan = models::gpt_plan(model());
+  parallel::StepOptions options;
+  options.stage.compute = DType::kBF16;
+  options.stage.trained =
+      nn::trained_parameters(plan, NamePatterns::of_list("embedding.*,blocks.1.*"));
+  parallel::TrainerStep step(ctx_, *grid_, plan, options);
+  const auto mine = make_batches(ctx_, BatchShape(), grid_->index(kDataAxes), 1, true);
+  for (int i = 0; i < 2; ++i) step.train(mine, i + 1, 1e-3f, 7);
+  const auto check_now = [&] { parallel::check_copies(ctx_, step.stage(), step.optimizer(), 2); };
+  EXPECT_NO_THROW(check_now());
+  const std::string name = "blocks.1.norm1.weight";
+  for (const nn::FlatGroup* group : step.stage().groups()) {
+    for (const nn::Parameter* parameter : group->parameters()) {
+      if (parameter->name() == name && runtime().rank() == 3) {
+        parameter->weight().span<BFloat16>()[1].bits ^= 1u;
+      }
+    }
+  }
+  const std::string said = message_of<InternalError>(check_now);
+  EXPECT_NE(said.find("the weights of " + name), std::string::npos) << said;
+}
+
 // The data dimension of the first tensor ranks adds around a ring, that of the second ones along
 // the tree. All holders of a copy hand it on, or none does.
 TEST_F(Copies, AreEqualWhereTablesDiffer) {

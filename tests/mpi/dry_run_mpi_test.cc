@@ -30,6 +30,7 @@ struct Case {
   bool whole_weights = true, whole_gradients = true;
   bool run_each = false;  // each micro-batch is a run
   bool muon = false;
+  const char* frozen = nullptr;
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -55,6 +56,9 @@ plan::DryRunInput input_of(const Case& c) {
                                            std::int64_t length, const plan::BatchParts& /*parts*/) {
                             return make_host_texts(to, micro, length, false);
                           }};
+  if (c.frozen) {
+    input.step.stage.trained = nn::trained_parameters(input.model, NamePatterns::of_list(c.frozen));
+  }
   input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.stage.whole_weights = c.whole_weights;
@@ -243,6 +247,26 @@ const Case kCases[] = {
      .muon = true},
     {.name = "matrices_mixed", .grid = sharded(2, 2, 1, 2), .llama = true, .muon = true},
     {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
+    {.name = "frozen",
+     .grid = {1, 1, 2},
+     .bf16 = true,
+     .recompute = 1,
+     .frozen = "embedding.*,blocks.[02].*"},
+    {.name = "frozen_stage",
+     .grid = {1, 2, 1},
+     .llama = true,
+     .frozen = "embedding.*,blocks.[0-2].*"},
+    {.name = "frozen_shards_of_state",
+     .grid = sharded(2, 2, 1, 1),
+     .bf16 = true,
+     .frozen = "blocks.*.weight"},
+    {.name = "frozen_shards",
+     .grid = sharded(2, 2, 2, 1),
+     .llama = true,
+     .bf16 = true,
+     .schedule = "zb-v",
+     .whole_weights = false,
+     .frozen = "embedding.*,blocks.0.*,blocks.*.norm?.*"},
 };
 INSTANTIATE_TEST_SUITE_P(Grids, DryRunBesideRealOne, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });

@@ -85,8 +85,9 @@ class Equality : public ::testing::Test {
   // The reference of a case: trained on this rank alone, once for all grids that share it.
   const Observed& reference(const EqualityCase& test) {
     const std::string key =
-        fmt::format("{} {} {} {} {} {}", test.model.kv_heads, test.model.layers, test.model.tied,
-                    test.model.bias, test.micro_batches, name_of(test.compute));
+        fmt::format("{} {} {} {} {} {} {}", test.model.kv_heads, test.model.layers, test.model.tied,
+                    test.model.bias, test.micro_batches, name_of(test.compute),
+                    fmt::join(test.frozen.patterns(), ","));
     auto found = references_.find(key);
     if (found == references_.end()) {
       EqualityCase alone = test;
@@ -422,6 +423,33 @@ std::string schedule_that_fits(const EqualityCase& test, int number) {
       return name;
     }
   }
+}
+
+// Frozen parameters, of the first blocks or of each, on every grid, with and without shards.
+// same_bits_test has many more cases of these.
+TEST_F(Equality, FrozenParametersFollowOneRank) {
+  std::vector<EqualityCase> chosen;
+  int number = 0;
+  for (const GridShape& shape : factorizations(runtime_.size())) {
+    EqualityCase test = base_case(shape, number % 2 == 1, number % 3 == 1);
+    const bool learned = test.model.positions == nn::PositionKind::kLearned;
+    const char* of_first =
+        learned ? "embedding.*,positions.*,blocks.[0-4].*" : "embedding.*,blocks.[0-4].*";
+    const char* of_each = learned ? "blocks.*.weight,norm.*" : "blocks.*.mlp.*,norm.*";
+    test.frozen = NamePatterns::of_list(number % 4 < 2 ? of_first : of_each);
+    test.schedule = schedule_that_fits(test, number);
+    test.sequence_parallel = number % 4 < 2;
+    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    const int replicas = shape.extent(kDataAxes);
+    if (replicas > 1 && number % 3 != 0) {
+      test.grid = sharded(shape, replicas);
+      test.whole_weights = number % 2 == 1;
+    }
+    test.steps = 4;
+    chosen.push_back(test);
+    ++number;
+  }
+  check_all(chosen, "frozen");
 }
 
 // With equal runs neither replicas, stages, schedules, shards nor recomputation change a bit of

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -479,8 +480,8 @@ std::vector<GridShape> grids() {
   return shapes;
 }
 
-// Whoever writes it, a checkpoint holds the same data; and each rank reads what its shard holds.
-TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
+// Writes the initial values on all grids and reads them.
+void write_and_read(ops::Context& ctx, const parallel::StageOptions& options) {
   std::optional<TemporaryFolder> made;
   if (runtime().rank() == 0) made.emplace();
   const std::string folder =
@@ -503,8 +504,9 @@ TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
   for (const GridShape& shape : grids()) {
     const ProcessGrid grid(runtime(), shape);
     const auto make_stage = [&](std::optional<std::uint64_t> seed) {
-      return std::make_unique<parallel::Stage>(ctx_, grid, models::gpt_plan(model),
-                                               parallel::StageOptions{.seed = seed});
+      parallel::StageOptions with_seed = options;
+      with_seed.seed = seed;
+      return std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model), with_seed);
     };
     const auto drawn = make_stage(kSeed), read = make_stage({});
     if (sums.empty()) {
@@ -517,10 +519,45 @@ TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
     EXPECT_EQ(sums.back(), sums.front()) << shape.to_string();
     checkpoint.read(runtime().world(), checkpoint_slices(*read, nullptr, false));
     for (std::size_t i = 0; i < drawn->groups().size(); ++i) {
-      EXPECT_EQ(values_of(read->groups()[i]->master()), values_of(drawn->groups()[i]->master()));
+      EXPECT_EQ(as_floats(ctx, read->groups()[i]->values()),
+                as_floats(ctx, drawn->groups()[i]->values()));
     }
   }
   runtime().world().barrier().wait_host();
+}
+
+// Whoever writes it, a checkpoint holds the same data; and each rank reads what its shard holds.
+TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
+  write_and_read(ctx_, {});
+}
+
+// Frozen weights of 16 bits, too, which files hold in fp32.
+TEST_F(FlatGroups, ACheckpointHoldsFrozenWeightsOnce) {
+  const nn::ModelPlan plan = models::gpt_plan(models::gpt_preset("test-gpt"));
+  const auto frozen = NamePatterns::of_list("embedding.*,blocks.*.mlp.*,blocks.3.*");
+  write_and_read(ctx_, {.compute = DType::kBF16, .trained = nn::trained_parameters(plan, frozen)});
+}
+
+// What rounding changes is named.
+TEST_F(FlatGroups, FrozenWeightsSayWhatTheyRound) {
+  const ProcessGrid grid(runtime(), {runtime().size(), 1, 1});
+  const models::GptConfig model = models::gpt_preset("test-gpt");
+  const nn::ModelPlan plan = models::gpt_plan(model);
+  parallel::StageOptions options{
+      .compute = DType::kBF16,
+      .trained = nn::trained_parameters(plan, NamePatterns::of_list("embedding.*,blocks.0.*")),
+      .seed = {}};
+  parallel::Stage stage(ctx_, grid, plan, options);
+  std::set<std::string> rounded;
+  stage.draw_initial_values(ctx_, kSeed, &rounded);
+  EXPECT_TRUE(rounded.contains("embedding.weight"));
+  EXPECT_TRUE(rounded.contains("blocks.0.mlp.up.weight"));
+  EXPECT_FALSE(rounded.contains("blocks.0.norm1.weight")) << "it is 1";
+  EXPECT_FALSE(rounded.contains("blocks.1.mlp.up.weight")) << "it trains";
+  for (const nn::FlatGroup* group : stage.groups()) {
+    EXPECT_EQ(group->master().defined(), group->trains()) << group->name();
+    EXPECT_EQ(group->gradient_shard().defined(), group->trains()) << group->name();
+  }
 }
 
 }  // namespace

@@ -648,6 +648,17 @@ class Train(unittest.TestCase):
                 (3, ["--grid.data", "3", "--batch.global", "16", "--batch.micro", "2", "--run.same_bits", "true"], 2,
                  "run.same_bits: 3 data replicas do not divide 8 runs of micro-batches; with 3 ranks grid 1 x 3 x 1 "
                  "would"),
+                # bad input: `train`: a pattern of `optim.freeze` that matches no parameter | optim.freeze block.*: no
+                # parameter of the model has such a name; there are embedding.weight, ... | 2
+                (2, ["--optim.freeze", "embedding.*,block.*"], 2, "optim.freeze block.*: no parameter of the model has "
+                 "such a name; there are embedding.weight, positions.weight, blocks.*.norm1.weight, "),
+                # bad input: `train`: `optim.freeze` takes all parameters | optim.freeze *: takes all parameters, so
+                # nothing would train | 2
+                (2, ["--optim.freeze", "*"], 2, "optim.freeze *: takes all parameters, so nothing would train"),
+                # bad input: `train`: `optim.freeze` takes query without key and value | optim.freeze takes NAME but not
+                # NAME: they are one matrix in memory, so freeze both or none | 2
+                (2, ["--optim.freeze", "*.query.*"], 2, "optim.freeze takes blocks.0.attention.query.weight but not "
+                 "blocks.0.attention.key.weight: they are one matrix in memory"),
                 # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3
@@ -784,6 +795,57 @@ class Train(unittest.TestCase):
                 self.assertEqual([line for line in (all_of_it, some) if line in self.output], [said] if said else [])
                 self.train(rule, 2, "--grid.tensor", "2", "--optim.name", rule, "--run.steps", "23")
                 self.assertNotIn("begins anew", self.output)
+
+    def changed_tensors(self, run, step, later):
+        """The names of the tensors that differ between two checkpoints."""
+        done = subprocess.run([DIFFERENCE, "--bits", self.checkpoint(run, step), self.checkpoint(run, later)], check=True,
+                              capture_output=True, text=True, timeout=60)
+        return done.stdout.split()
+
+    def test_frozen_parameters(self):
+        freeze = "embedding.*,positions.*,blocks.0.*"
+        few = ("--run.steps", "4", "--checkpoint.every", "2", "--eval.every", "4")
+        self.train("frozen", 2, "--grid.data", "2", "--optim.freeze", freeze, *few)
+        self.assertRegex(self.output, r"parameters, of which [\d.]+ k train \(optim\.freeze\)")
+        self.assertNotIn("rounded", self.output)
+        start = [e for e in self.events("frozen") if e["event"] == "start"][0]
+        self.assertRegex(start["detail"], r"\d+ of \d+ parameters train")
+        changed = self.changed_tensors("frozen", 2, 4)
+        trained = [name for name in changed if name.startswith("parameters/")]
+        self.assertTrue(trained)
+        for name in changed:
+            self.assertNotRegex(name, r"^(parameters|optimizer)/(embedding|positions|blocks\.0)\.")
+        # On other grids, with shards, to rounding.
+        losses = [line["loss"] for line in self.metrics("frozen") if "loss" in line]
+        for name, ranks, *grid in (("stages", 2, "--grid.pipeline", "2"), ("tensor", 2, "--grid.tensor", "2"),
+                                   ("shards", 2, "--grid.data", "2", "--shard.stage", "3")):
+            with self.subTest(name):
+                self.start_over_from(f"frozen {name}", 2, of="frozen")
+                self.train(f"frozen {name}", ranks, "--optim.freeze", freeze, *few, *grid)
+                self.assertNotIn("begins anew", self.output)
+                others = [line["loss"] for line in self.metrics(f"frozen {name}") if "loss" in line]
+                for a, b in zip(losses, others, strict=True):
+                    self.assertAlmostEqual(a, b, delta=1e-4)
+        # What is frozen stays; with another list, states begin anew or are dropped.
+        self.start_over_from("thawed", 4, of="frozen")
+        self.train("thawed", 1, "--optim.freeze", "norm.weight", "--run.steps", "5")
+        self.assertIn(f"optim.freeze was {freeze}, is norm.weight", self.output)
+        self.assertRegex(self.output, r"the optimizer's state of \d+ parameters that were frozen begins anew\n")
+        self.assertIn("the optimizer's state of 1 parameter that is frozen now is dropped\n", self.output)
+        self.train("thawed", 1, "--optim.freeze", "norm.weight", "--run.steps", "6")
+        self.assertNotIn("begins anew", self.output)
+        self.assertNotIn("dropped", self.output)
+
+    def test_frozen_parameters_that_bf16_rounds(self):
+        freeze = ("--optim.freeze", "embedding.*,blocks.*.norm1.*", "--run.steps", "2", "--run.precision", "bf16")
+        said = r"optim\.freeze: 1 of 5 frozen parameters, such as embedding\.weight, is rounded to bf16"
+        self.train("rounded", 2, "--grid.tensor", "2", *freeze)
+        self.assertRegex(self.output, said)
+        # What was rounded once is not rounded again.
+        self.train("rounded", 2, "--grid.data", "2", *freeze[:2], "--run.steps", "4", *freeze[4:])
+        self.assertNotIn("rounded to", self.output)
+        self.train("from whole", 1, *freeze, "--run.start_from", str(self.checkpoint("whole", 60)))
+        self.assertRegex(self.output, r"optim\.freeze: 5 of 5 frozen parameters, such as embedding\.weight, are rounded")
 
     def test_a_longer_run_says_that_its_learning_rate_leaps(self):
         self.start_over_from("longer", 20)

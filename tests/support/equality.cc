@@ -18,8 +18,13 @@ constexpr std::uint64_t kSeed = 11;
 // magnifies it a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
 
+nn::ModelPlan plan_of(const EqualityCase& test) {
+  return test.other ? test.other->plan : models::gpt_plan(test.model);
+}
+
 parallel::StepOptions step_options(const EqualityCase& test, const std::string& rule) {
   parallel::StepOptions options;
+  options.stage.trained = nn::trained_parameters(plan_of(test), test.frozen);
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
   options.stage.compute = test.compute;
@@ -39,10 +44,6 @@ parallel::StepOptions step_options(const EqualityCase& test, const std::string& 
   return options;
 }
 
-nn::ModelPlan plan_of(const EqualityCase& test) {
-  return test.other ? test.other->plan : models::gpt_plan(test.model);
-}
-
 nn::MicroBatch batch_of(ops::Context& ctx, const EqualityCase& test, int number, bool training) {
   return test.other ? test.other->make_batch(ctx, number, training)
                     : make_batches(ctx, test.batch, number, 1, training).front();
@@ -58,9 +59,14 @@ std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
   return batches;
 }
 
-// Collective over the group's shards. Returns (extent) of what this is the rank's shard of.
+// Collective over the group's shards. Returns (extent) fp32 of what this is the rank's shard of.
 Tensor whole_of(ops::Context& ctx, const ProcessGrid& grid, const nn::FlatGroup& group,
-                const Tensor& shard) {
+                const Tensor& own) {
+  Tensor shard = own;
+  if (own.dtype() != DType::kF32) {
+    shard = ctx.allocate(own.shape(), DType::kF32);
+    ops::cast(ctx, own, shard);
+  }
   if (group.sharding().count() == 1) return shard;
   const Tensor whole = ctx.allocate({group.extent()}, shard.dtype());
   grid.comm(Axis::kShard).all_gather(ctx.stream, shard, whole).wait_on(ctx.stream);
@@ -70,10 +76,10 @@ Tensor whole_of(ops::Context& ctx, const ProcessGrid& grid, const nn::FlatGroup&
 enum class Which { kGradient, kWeight };
 LocalParts parts_of(ops::Context& ctx, const parallel::Stage& stage, Which which, double scale) {
   LocalParts parts;
-  for (const nn::FlatGroup* group : stage.groups()) {
+  const bool gradients = which == Which::kGradient;
+  for (const nn::FlatGroup* group : gradients ? stage.trained_groups() : stage.groups()) {
     const Tensor whole =
-        whole_of(ctx, stage.grid(), *group,
-                 which == Which::kGradient ? group->gradient_shard() : group->master());
+        whole_of(ctx, stage.grid(), *group, gradients ? group->gradient_shard() : group->values());
     for (const nn::Parameter* parameter : group->parameters()) {
       const Tensor tensor = group->view(whole, *parameter);
       LocalPart part{parameter->placement(),
@@ -176,10 +182,12 @@ double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
   double largest = 0.0;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.master()),
-                            whole_of(ctx, stage.grid(), group, group.gradient_shard())};
-    for (const Tensor& state : states_in_memory(ctx, group, optimizer.pieces(i))) {
-      all.push_back(whole_of(ctx, stage.grid(), group, state));
+    std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.values())};
+    if (group.trains()) {
+      all.push_back(whole_of(ctx, stage.grid(), group, group.gradient_shard()));
+      for (const Tensor& state : states_in_memory(ctx, group, optimizer.pieces(i))) {
+        all.push_back(whole_of(ctx, stage.grid(), group, state));
+      }
     }
     for (const Tensor& flat : all) {
       for (const float value : flat.flat_range(group.elements(), group.extent()).span<float>()) {
@@ -222,7 +230,8 @@ std::string EqualityCase::to_string() const {
          (batch_runs.runs == 0 ? ""
                                : fmt::format(", {} runs{}", batch_runs.runs,
                                              batch_runs.reduces_each ? " in rounds" : "")) +
-         shards;
+         shards +
+         (frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(frozen.patterns(), ",")));
 }
 
 optim::OptimizerConfig optimizer_of_rule(const std::string& rule) {
@@ -326,8 +335,9 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
        .reducing = [&](const nn::FlatGroup& group) { tamper_with_reduction(group, here); }});
   ctx_.step_state->random_key = philox_key(kSeed, "step 0");
   reducer_.begin_step(count);
-  executor_.train(parallel::make_pipeline_schedule(test_.schedule, stage_.layout(), count), mine,
-                  interceptor);
+  executor_.train(parallel::make_pipeline_schedule(test_.schedule, stage_.layout(), count,
+                                                   stage_.first_trained_part()),
+                  mine, interceptor);
   reducer_.finish_step();
   return parts_of(ctx_, stage_, Which::kGradient, scale_);
 }

@@ -45,6 +45,7 @@ struct EqualityCase {
   bool separates_uses = true;  // of a tied matrix, where there are batch_runs
   int steps = 10;              // of SGD, and of `rule`
   std::string rule = "adamw";  // optim.name, with its defaults; or "muon by heads"
+  NamePatterns frozen = {};    // parameters that do not train; they have no gradients
 
   std::string to_string() const;
   parallel::WorkSplit work() const {

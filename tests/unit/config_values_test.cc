@@ -33,6 +33,17 @@ TEST(Config, WordsNameTheirChoices) {
   }
 }
 
+TEST(Config, ListsOfPatternsHaveNoEmptyOne) {
+  EXPECT_EQ(refusal({"--optim.freeze", "embedding.*, blocks.[0-5].*"}), "no error");
+  EXPECT_TRUE(frozen_parameters({}).empty());
+  for (const char* wrong : {"embedding.*,", ",", " "}) {
+    EXPECT_EQ(refusal({"--optim.freeze", wrong}),
+              fmt::format("optim.freeze {}: holds an empty pattern; give names between commas, as "
+                          "in embedding.*",
+                          wrong));
+  }
+}
+
 TEST(Config, SizesEndWhereNothingIsOfUse) {
   // bad input: a number beyond all use | --threads 65535: must be at least 1 and at most 1024 | 2
   EXPECT_EQ(refusal({"--threads", "65535"}),
@@ -124,7 +135,8 @@ TEST(Config, KeysOfMuonNeedMuon) {
   EXPECT_EQ(refusal({"--optim.muon_scale", "original"}), "optim.muon_scale" + why);
   EXPECT_EQ(refusal({"--optim.muon_precision", "bf16"}), "optim.muon_precision" + why);
   EXPECT_EQ(refusal({"--optim.muon_heads", "true"}), "optim.muon_heads" + why);
-  EXPECT_EQ(refusal({"--optim.muon_heads", "true", "--optim.groups", "*.up.weight: muon"}), "no error");
+  EXPECT_EQ(refusal({"--optim.muon_heads", "true", "--optim.groups", "*.up.weight: muon"}),
+            "no error");
   Config config;
   config.optim.name = "muon";
   EXPECT_EQ(optimizer_of(config).others.rate, 1.0f);

@@ -85,6 +85,67 @@ TEST(DryRunOfPictures, HoldsWhatARealRankHolds) {
   }
 }
 
+// Frozen parameters have no gradient, no state and, in bf16, no master values.
+TEST(DryRunOfFrozen, HoldsWhatARealRankHolds) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const char* frozen : {"embedding.*,positions.*,blocks.[01].*", "*.weight", "*.bias"}) {
+      DryRunInput input = input_of(small_gpt(), {}, compute);
+      input.step.stage.trained = nn::trained_parameters(input.model, NamePatterns::of_list(frozen));
+      for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kSelective,
+                                   parallel::Recompute::kFull}) {
+        input.step.runs.recompute = recompute;
+        expect_what_a_real_rank_holds(input);
+      }
+      const MemoryStats memory = plan::dry_run(input, 0).memory;
+      const auto held = [&](MemoryUse use) {
+        return static_cast<double>(memory.live[static_cast<std::size_t>(use)]);
+      };
+      const auto trained = static_cast<double>(input.step.stage.trained.total());
+      const auto all = static_cast<double>(input.model.parameters);
+      constexpr double kPadding = 1 << 17;  // bytes; of the vocabulary's rows, and of blocks
+      EXPECT_NEAR(held(MemoryUse::kGradients), 4 * trained, kPadding) << frozen;
+      EXPECT_NEAR(held(MemoryUse::kOptimizer), 8 * trained, kPadding) << frozen;
+      EXPECT_NEAR(held(MemoryUse::kParameters),
+                  compute == DType::kF32 ? 4 * all : 2 * all + 4 * trained, kPadding)
+          << frozen;
+    }
+  }
+}
+
+// Nothing is computed for what is frozen: no gradient of its weights, and none at all before the
+// first block that trains.
+TEST(DryRunOfFrozen, ComputesNoGradientThatNobodyWants) {
+  GptConfig model = small_gpt();
+  model.tied = false;
+  const auto run = [&](int layers, const char* frozen, parallel::Recompute recompute) {
+    model.layers = layers;
+    DryRunInput input = input_of(model, {}, DType::kF32);
+    input.step.stage.trained = nn::trained_parameters(
+        input.model, frozen ? NamePatterns::of_list(frozen) : NamePatterns());
+    input.step.runs.recompute = recompute;
+    return plan::dry_run(input, 0).operations;
+  };
+  using parallel::Recompute;
+  const auto products = [](const ops::OperationCounts& counts) {
+    return counts.by_operation().at("matmul").flops;
+  };
+  const double all = products(run(4, nullptr, Recompute::kNone));
+  const double layer = all - products(run(3, nullptr, Recompute::kNone));  // three of each product
+  const char* first = "embedding.*,positions.*,blocks.[01].*";
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+    EXPECT_DOUBLE_EQ(all - products(run(4, first, recompute)), 2 * layer * 2 / 3);
+    EXPECT_DOUBLE_EQ(all - products(run(4, "blocks.[23].*", recompute)), 2 * layer / 3);
+  }
+  // The forward of the first two runs once, too.
+  EXPECT_DOUBLE_EQ(
+      products(run(4, nullptr, Recompute::kFull)) - products(run(4, first, Recompute::kFull)),
+      2 * layer);
+  const auto backwards = [&](const char* frozen) {
+    return run(4, frozen, Recompute::kNone).by_operation().at("attention_backward").calls;
+  };
+  EXPECT_EQ(2 * backwards(first), backwards(nullptr));
+}
+
 // What readers hold ahead counts on a CPU, where it is the memory that ranks compute in.
 TEST(DryRunOfPictures, CountsWhatIsReadAhead) {
   DryRunInput input = input_of_pictures(false);

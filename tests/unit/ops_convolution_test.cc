@@ -96,6 +96,9 @@ TEST_P(Convolution, Gradients) {
     for (double& value : expected.weight) value *= 2.0;
     testing::expect_close(dweight, expected.weight, tolerance("convolution_backward_weight"),
                           std::string(name) + ", added to");
+    const Tensor alone = testing::make_zeros(ctx, {shape.out_channels}, DType::kF32);
+    ops::convolution_backward_weight(ctx, shape, dy_t, x_t, Tensor(), alone);
+    testing::expect_close(alone, sums, tolerance("column_sums"), std::string(name) + ", alone");
   }
 }
 

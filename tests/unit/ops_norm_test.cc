@@ -63,6 +63,11 @@ TEST_P(Norm, LayerNormGradients) {
   for (double& value : twice) value *= 2.0;
   testing::expect_close(dbias, twice, tolerance("norm_backward_weight"), "dbias is added to");
   ops::layer_norm_backward_weight(ctx, dy_t, x_t, mean, rstd, dweight, Tensor());
+  const Tensor alone = testing::make_zeros(ctx, {kColumns}, DType::kF32);
+  ops::layer_norm_backward_weight(ctx, dy_t, x_t, mean, rstd, Tensor(), alone);
+  testing::expect_close(alone, expected_bias, tolerance("norm_backward_weight"), "dbias alone");
+  ops::layer_norm_backward(ctx, dy_t, x_t, weight_t, mean, rstd, Tensor(), dx, Tensor(), alone);
+  testing::expect_close(alone, twice, tolerance("norm_backward_weight"), "dbias with dx");
 }
 
 TEST_P(Norm, RmsNorm) {

@@ -67,6 +67,20 @@ TEST(PipelineChecker, RefusesAReceiveThatIsOfNoUse) {
             "stage 2, step 0: receives the activation of micro-batch 0 from stage 1 twice");
 }
 
+TEST(PipelineChecker, RefusesABackwardOfWhatDoesNotTrain) {
+  PipelineSchedule schedule = gpipe_schedule(2, 1);
+  schedule.first_backward = 1;
+  EXPECT_EQ(problem_of(schedule),
+            "stage 0, step 1: receives the gradient of micro-batch 0 from stage 1, but does not "
+            "use it");
+  schedule = without_backward_before(1, gpipe_schedule(2, 1));
+  EXPECT_EQ(problem_of(schedule), "");
+  schedule.steps[0].push_back({Kind::kBackwardInput, 0, 0, {}, {}});
+  EXPECT_EQ(problem_of(schedule),
+            "stage 0, step 2: the backward-input of micro-batch 0 runs, but nothing up to there "
+            "trains");
+}
+
 TEST(PipelineChecker, RefusesASendBeforeTheComputation) {
   PipelineSchedule schedule = gpipe_schedule(2, 1);
   std::swap(schedule.steps[0][0], schedule.steps[0][1]);

@@ -155,6 +155,43 @@ TEST(PipelineSchedule, NoCostsDeadlockASchedule) {
   }
 }
 
+// Parts before the first that trains have a forward alone, and no gradient is sent to them.
+TEST(PipelineSchedule, NothingComputesABackwardThatNobodyNeeds) {
+  for (const std::string& name : schedule_names()) {
+    for (int stages = 1; stages <= 5; ++stages) {
+      const PipelineLayout layout = schedule_layout(name, stages, {});
+      for (const int m : {stages, 2 * stages, 4 * stages}) {
+        const ScheduleReport whole = check_schedule(make_pipeline_schedule(name, layout, m));
+        for (int first = 0; first < layout.parts(); ++first) {
+          const PipelineSchedule schedule = make_pipeline_schedule(name, layout, m, first);
+          const ScheduleReport report = check_schedule(schedule);
+          ASSERT_TRUE(report.ok) << name << ' ' << stages << ' ' << first << report.problem;
+          EXPECT_LE(report.makespan, whole.makespan) << name << ' ' << stages << ' ' << first;
+          int backwards = 0, gradients = 0;
+          for (const auto& steps : schedule.steps) {
+            for (const PipelineStep& step : steps) {
+              if (step.kind == Kind::kBackwardInput) ++backwards;
+              for (const PipelineMessage& sent : step.sends) {
+                if (sent.payload == Payload::kGradient) ++gradients;
+              }
+            }
+          }
+          EXPECT_EQ(backwards, m * (layout.parts() - first));
+          int crossings = 0;  // of boundaries behind the first part that trains
+          for (int part = first + 1; part < layout.parts(); ++part) {
+            if (layout.stage_of(part) != layout.stage_of(part - 1)) ++crossings;
+          }
+          EXPECT_EQ(gradients, m * crossings);
+          for (int stage = 0; stage < stages; ++stage) {
+            const bool trains = layout.part(stage, layout.chunks - 1) >= first;
+            EXPECT_EQ(report.peak_live[static_cast<std::size_t>(stage)] > 0, trains);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PipelineSchedule, NamesHaveTheirLayouts) {
   EXPECT_EQ(schedule_layout("1f1b", 3, {}), (PipelineLayout{3, 1}));
   EXPECT_EQ(schedule_layout("interleaved", 3, {}), (PipelineLayout{3, 2}));

@@ -40,8 +40,10 @@ struct Case {
                        stage.whole_gradients ? 1
                        : stage.whole_weights ? 2
                                              : 3,
-                       stage.sequence_parallel ? ", sequence" : "", nccl ? ", NCCL" : "",
-                       work.runs_of_step(), work.reduces_each() ? "each" : "together");
+                       fmt::format("{}{}", stage.sequence_parallel ? ", sequence" : "",
+                                   stage.trained.all() ? "" : ", frozen"),
+                       nccl ? ", NCCL" : "", work.runs_of_step(),
+                       work.reduces_each() ? "each" : "together");
   }
 };
 
@@ -312,7 +314,8 @@ void expect_whole_sums(const Case& test, const std::vector<Rank>& ranks) {
   std::set<std::vector<std::string>> groups;
   for (const Rank& rank : ranks) {
     for (const parallel::ResidentGroup& group : rank.groups) {
-      if (group.members.front().storage.weights) groups.insert(names_of(group));
+      const nn::Storage& storage = group.members.front().storage;
+      if (storage.weights && storage.gradient) groups.insert(names_of(group));
     }
   }
   std::map<std::string, Sum> known;         // by elements
@@ -446,6 +449,14 @@ void check(const Case& test) {
   expect_one_order(ranks);
 }
 
+// The first blocks are frozen, or a part of each.
+nn::TrainedParameters trained_of(const std::string& model, bool first) {
+  const bool pictures = model == "pictures";
+  const char* of_first = pictures ? "stem.*,*.[01].*" : "embedding.*,*.[01].*";
+  const char* of_each = pictures ? "*.norm.*" : "*.norm?.*,*.attention.*.weight";
+  return nn::trained_parameters(plan_of(model), NamePatterns::of_list(first ? of_first : of_each));
+}
+
 class StateCalls : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StateCalls, AddEachContributionOnceOnAllGrids) {
@@ -467,6 +478,7 @@ TEST_P(StateCalls, AddEachContributionOnceOnAllGrids) {
     test.stage.separates_uses = turn / 2 % 2 == 1;
     test.stage.chunks = grid[Axis::kPipeline] == 2 && turn % 5 == 0 ? 2 : 1;
     test.nccl = turn / 5 % 2 == 1;
+    if (turn / 7 % 2 == 1) test.stage.trained = trained_of(model, turn % 2 == 0);
     parallel::BatchRuns runs{possible[turn % possible.size()], turn / 4 % 2 == 1, false};
     test.work = parallel::WorkSplit::even(micro_batches, replicas, runs);
     // Gradients of a shard alone stay only where each run is reduced.
@@ -500,6 +512,7 @@ TEST(StateCalls, FrozenWeightsAndSpansOfAnyAxesHaveTheirCalls) {
   // A frozen weight is gathered and never reduced.
   ASSERT_EQ(calls().size(), 1u);
   EXPECT_EQ(calls().front().what, Collective::kAllGather);
+  EXPECT_EQ(calls().front().when, Moment::kOnce);
   // Experts: an overlay of the ranks with an even number of those that have the same data.
   one.storage = {};
   one.copied.emplace_back(Axis::kTensor, 0, std::vector{0, 2});

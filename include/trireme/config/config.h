@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/name_patterns.h"
 #include "trireme/base/options.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
@@ -73,6 +74,7 @@ struct Config {
     std::optional<std::string> muon_precision;  // "fp32", "bf16"
     bool muon_heads = false;
     std::optional<double> adamw_lr;
+    std::string freeze = "none";         // or a list, see frozen_parameters
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
     bool operator==(const Optim&) const = default;
@@ -257,6 +259,9 @@ struct ChosenAlgorithm {
 // Returns what comm.algorithms lists; nothing if it is "auto". Throws ConfigError for what is no
 // COLLECTIVE=ALGORITHM, or what comm.order does not allow.
 std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
+
+// The patterns of optim.freeze; none where it is "none". Throws ConfigError for an empty pattern.
+NamePatterns frozen_parameters(const Config::Optim& optim);
 
 // Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
 // is neither, or a number beyond what fp16 can take.

@@ -21,16 +21,20 @@ struct TensorSlice {
   Shape extent;
   std::optional<FlatRange> range;
 
-  // Memory of 4- or 8-byte elements, which the slice keeps alive. With a range, it holds the
+  // Memory of 4- or 8-byte elements, or of bf16 or fp16, which files hold in fp32: what is read is
+  // rounded then. The slice keeps the memory alive. With a range, it holds the
   // range's elements contiguously, from its first element on. Without one, it is a tensor with as
   // many dimensions as the extent, each at least as long; elements beyond the extent (padding) are
   // neither written nor read into. If the tensor is on a GPU, the host holds a copy of one slice at
   // a time, while that slice is written or read.
   Tensor local;
   Stream stream = Stream();  // the GPU's stream, in whose order `local` is read and written
+  // If given, it becomes true where rounding changes a value that is read.
+  bool* rounded = nullptr;
 
   static TensorSlice whole(std::string name, Tensor tensor);
 
+  DType dtype() const;            // in files
   std::int64_t elements() const;  // the number of elements in the slice
 };
 

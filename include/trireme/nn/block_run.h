@@ -30,19 +30,23 @@ class BlockRun {
   };
 
   // Blocks, micro-batch and listener must outlive the run. The listener learns of each contribution
-  // to a parameter's gradient; it may be null.
+  // to a parameter's gradient; it may be null. Without `input_gradient` nothing before the blocks
+  // trains, so backward stops at the first of them that has a parameter that trains. Where none
+  // has, nothing is kept with Keep::kTape, and no backward follows.
   BlockRun(ops::Context& ctx, BlockSpan blocks, const MicroBatch& batch, Keep keep,
-           GradientListener* listener = nullptr)
+           GradientListener* listener = nullptr, bool input_gradient = true)
       : blocks_(blocks),
         batch_(batch),
         keep_(keep),
         listener_(listener),
+        input_gradient_(input_gradient),
         tape_(ctx, keep != Keep::kNothing, listener, keep == Keep::kSelective) {}
 
   // `in` is what the block before returned; it is empty for the model's first block. Returns what
   // the last block returns.
   Tensors forward(Tensors in);
-  // `dy`: the gradients of what forward returned, one for each. Returns those of forward's input.
+  // `dy`: the gradients of what forward returned, one for each. Returns those of forward's input;
+  // nothing without `input_gradient`.
   // With `defer_weights` the weight gradients are left to backward_weights, except those of a block
   // that ends in the loss: some of them come with its input gradient, so all do. Then the
   // contributions to each group of parameters come in the order of micro-batches.
@@ -53,6 +57,8 @@ class BlockRun {
 
  private:
   Tensors record(Tensors in);
+  // The blocks that have a backward.
+  BlockSpan backward_blocks() const;
   // Of the blocks that end in a loss, or of the others.
   void prepare_gradients(bool of_losses) const;
 
@@ -60,6 +66,7 @@ class BlockRun {
   const MicroBatch& batch_;
   Keep keep_;
   GradientListener* listener_;
+  bool input_gradient_;
   Tensors input_;  // with Keep::kInput, until backward
   Tape tape_;
   GradientSlots inputs_, outputs_;  // of what is on the tape

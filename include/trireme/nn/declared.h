@@ -9,8 +9,11 @@
 
 namespace trireme::nn {
 
-// Of all blocks in their order, as one rank has them. Allocates nothing. What blocks share is there
-// for each of them.
+// By block, as one rank has them. Allocates nothing. What blocks share is there once, where it is
+// used first. Throws ConfigError if `frozen` takes a part of what lies together in memory.
+std::vector<std::vector<ParameterSpec>> declared_by_block(const ModelPlan& plan,
+                                                          const NamePatterns& frozen = {});
+// Those of all blocks in their order.
 std::vector<ParameterSpec> declared_parameters(const ModelPlan& plan);
 
 // Throws ConfigError that names `key` and some names that there are, where a pattern matches none.

@@ -1,6 +1,7 @@
 // The flat memory of parameters that are reduced, sharded and updated together.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,7 +31,7 @@ struct StateLayout {
 // those of its shard alone.
 struct ParameterUse {
   DType compute = DType::kF32;  // the type of the weights
-  bool trains = true;           // false: no gradients
+  bool trains = true;           // false: no gradients, as of groups that are frozen
   // Whole weights stay here. Otherwise only the shard's do, and the parameters have weights between
   // gather and release.
   bool whole_weights = true;
@@ -58,6 +59,7 @@ class FlatGroup {
   const Sharding& sharding() const { return sharding_; }
   bool decay() const;
   bool shared() const;
+  bool trains() const;  // false: its parameters are frozen
   std::int64_t elements() const { return sharding_.elements(); }
   std::int64_t extent() const { return sharding_.extent(); }  // in memory, with padding
 
@@ -73,8 +75,8 @@ class FlatGroup {
   int uses() const;
 
   // Allocates the memory. All values are zero. Where the compute type is fp32, the master values
-  // are the weights of the shard. `gradients` as take_gradients has them; undefined if the stage
-  // does not train.
+  // are the weights of the shard. A frozen group of a stage that trains has none in another type.
+  // `gradients` as take_gradients has them; undefined if the stage or the group does not train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
   // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole
@@ -87,8 +89,10 @@ class FlatGroup {
 
   // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
   // The bits depend on neither the threads nor the shards. Returns the number of random numbers
-  // drawn.
-  std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
+  // drawn. Adds to `rounded`, where it is given, the names of frozen parameters that got other
+  // values, because their type does not have these.
+  std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed,
+                                   std::set<std::string>* rounded = nullptr) const;
 
   // The memory of the whole group.
   const Tensor& weights() const { return weights_; }  // (extent), compute type; or undefined
@@ -97,14 +101,16 @@ class FlatGroup {
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
 
   // The memory of this rank's shard: (sharding().shard_extent()).
-  const Tensor& master() const { return master_; }  // fp32
+  const Tensor& master() const { return master_; }  // fp32; undefined where there are none
+  // The values of its parameters: the master values, or the weights where there are none.
+  const Tensor& values() const { return master_.defined() ? master_ : weight_shard_; }
   const Tensor& weight_shard() const { return weight_shard_; }
   Tensor gradient_shard() const;  // a view of gradients() where whole ones stay here
   // A part's elements of a flat tensor of the shard.
   static Tensor view(const Tensor& shard, const Part& part);
 
-  // Converts the master values to the shard's weights. Call it after writing to the master values,
-  // and then gather, unless one shard is the whole group.
+  // Converts the master values to the shard's weights. Call it after writing to values(), and then
+  // gather, unless one shard is the whole group.
   void refresh_weights(ops::Context& ctx) const;
 
   // Collective over `shards`, the ranks of StateLayout::divided. Starts to bring all shards of the
@@ -158,6 +164,8 @@ class FlatGroup {
                           const Tensor& limbs) const;
 
  private:
+  std::int64_t draw(ops::Context& ctx, const Part& part, std::uint64_t seed,
+                    std::set<std::string>* rounded) const;
   // Lets the weights be in `whole` unless they stay here. Returns what an all-gather then brings.
   Gather begin_gather(const Tensor& whole);
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/name_patterns.h"
 #include "trireme/nn/flat_group.h"
 
 namespace trireme::nn {
@@ -40,6 +41,7 @@ struct ParameterSpec {
   bool inner_matrix = false;
   int heads = 1;        // its rows are those of so many attention heads, one head after the other
   bool shared = false;  // other blocks use it too; it gets a flat group of its own
+  bool trains = true;   // false: frozen (ParameterSet::freeze)
 };
 
 class Parameter {
@@ -52,10 +54,12 @@ class Parameter {
   const std::string& name() const { return spec_.name; }
   const Placement& placement() const { return spec_.placement; }
   const ParameterSpec& spec() const { return spec_; }
+  bool trains() const { return spec_.trains; }
 
   // Compute type, local extents. Undefined while the group has released its weights.
   const Tensor& weight() const { return first_ ? first_->weight() : weight_; }
-  // fp32, local extents. Contributions are added to it. Undefined if the stage does not train.
+  // fp32, local extents. Contributions are added to it. Undefined if the stage does not train, or
+  // the parameter is frozen.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
   // Where it is on the grid. Known once its group is formed.
@@ -69,6 +73,7 @@ class Parameter {
 
  private:
   friend class FlatGroup;
+  friend class ParameterSet;
   ParameterSpec spec_;
   const Parameter* first_;
   Residence residence_;
@@ -79,12 +84,18 @@ class Parameter {
 };
 
 // The parameters of a block, in the order in which they were declared. Parameters declared one
-// after the other with equal `decay` and `shared` lie one after the other in memory.
+// after the other with equal `decay`, `shared` and `trains` lie one after the other in memory.
 class ParameterSet {
  public:
   Parameter& add(ParameterSpec spec);
   // A further use of a parameter that another block has, in this one or another set.
   Parameter& add_use(ParameterSpec spec, const Parameter& first);
+  // These lie one after the other in memory, for side_by_side_weight: all of them train, or none.
+  void keep_together(const std::vector<Parameter*>& pack);
+  // Freezes the parameters whose names match: their values stay as they are, and they have no
+  // gradient. Call it before form_groups. Throws ConfigError if a pattern takes a part of what
+  // keeps together.
+  void freeze(const NamePatterns& frozen);
   // Forms the flat groups without allocating them. Call it once, after all parameters are declared.
   void form_groups(const std::string& block, const StateLayout& layout = {});
 
@@ -97,12 +108,14 @@ class ParameterSet {
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<FlatGroup>> groups_, uses_apart_;
+  std::vector<std::vector<Parameter*>> packs_;
 };
 
 // The packed matrix (sum of rows, columns) over parameters that lie one after the other in memory
 // and have rows of equal length, such as query, key and value (packed QKV). Vectors give one
-// vector. A view of the weights, or of the gradients. Throws InternalError if a parameter does not
-// directly follow the one before it.
+// vector. A view of the weights, or of the gradients; an undefined tensor where there are no
+// parameters, or gradients of frozen ones are asked for. Throws InternalError if a parameter does
+// not directly follow the one before it.
 Tensor side_by_side_weight(const std::vector<Parameter*>& parameters);
 Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters);
 

@@ -13,8 +13,8 @@ namespace trireme::nn {
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
-  // A block run calls it for each group of its blocks before its backward, or its deferred weight
-  // gradients, may add to the group's gradients.
+  // A block run calls it for each group of its blocks, frozen ones too, before its backward, or its
+  // deferred weight gradients, may add to gradients of the block.
   virtual void prepare(const FlatGroup& group);
   // The tape calls it each time an operation has added its contribution to a parameter's gradient.
   // An operation whose output nothing used counts too.
@@ -109,9 +109,11 @@ class Tape {
   using WeightGradient = std::function<void(Tape&, const Tensor& dy)>;
 
   // Records an operation that made y from `inputs` and `parameters`. A recording tape keeps the two
-  // functions until backward if an input needs a gradient or there are parameters. Either function
-  // may be empty. `both_gradients`, if given, does the work of both in less time and with the same
-  // bits; it runs where both are needed and weights are not deferred.
+  // functions until backward if an input needs a gradient or a parameter trains; the first one only
+  // in the one case, the second one only in the other. Of parameters that train and frozen ones
+  // together, the gradients of the frozen are undefined. Either function may be empty.
+  // `both_gradients`, if given, does the work of both in less time and with the same bits; it runs
+  // where both are needed and weights are not deferred.
   Value record(Tensor y, const Values& inputs, InputGradient input_gradient,
                std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {},
                InputGradient both_gradients = {});
@@ -121,16 +123,17 @@ class Tape {
   Value record_same(const Value& x, InputGradient input_gradient);
 
   // Declares that `make` makes y again, for far fewer FLOPs than a matrix product. It follows the
-  // record() of the operation that made y. `make` may read weights and what the gradient functions
-  // of that operation keep; it must not communicate. On a tape that remakes, what reads y.kept()
-  // then calls `make`, once for each read. The backward makes a tensor that deferred weight
-  // gradients will read before it runs the gradient functions of that operation: afterwards `make`
-  // is not called, so neither weights nor the operation's inputs stay for it.
+  // record() of the operation that made y; y stays if that kept nothing. `make` may read weights
+  // and what the gradient functions of that operation keep; it must not communicate. On a tape that
+  // remakes, what reads y.kept() then calls `make`, once for each read. The backward makes a tensor
+  // that deferred weight gradients will read before it runs the gradient functions of that
+  // operation: afterwards `make` is not called, so neither weights nor the operation's inputs stay
+  // for it.
   Value can_remake(Value y, Remake make);
 
   // Records an operation that made no value but gives its inputs gradients: a loss. backward()
   // calls `gradient` with an undefined dy, before the functions of all operations recorded earlier.
-  // It adds to the gradients of `parameters` too, so these are never deferred.
+  // It adds to the gradients of those of `parameters` that train too, so these are never deferred.
   void record_loss(InputGradient gradient, std::vector<const Parameter*> parameters = {});
 
   // For InputGradient: adds to a value's gradient, if the value needs one. If `gradient` is still
@@ -174,6 +177,7 @@ class Tape {
   bool recording_;
   bool remakes_;
   bool defers_ = true;
+  bool kept_ = false;  // the operation that was recorded last
   GradientListener* listener_;
   std::vector<Node> nodes_;
   std::vector<Slot> slots_;

@@ -42,7 +42,7 @@ void convolution(Context& ctx, const ConvolutionShape& shape, const Tensor& x, c
 // dx = the gradient of x.
 void convolution_backward_input(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                                 const Tensor& weight, const Tensor& dx);
-// dweight, dbias (fp32) += the gradients of weight and bias. dbias may be undefined.
+// dweight, dbias (fp32) += the gradients of weight and bias. Either may be undefined.
 void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                                  const Tensor& x, const Tensor& dweight, const Tensor& dbias);
 

@@ -20,7 +20,7 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                                const Tensor& residual, const Tensor& dx);
 // Adds to dweight (C) and dbias (C), fp32, in an order that does not depend on the number of
-// threads. dbias may be undefined.
+// threads. Either may be undefined.
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias);
 // Both, with the same bits. A GPU reads dy and x once, if all are of one type and a row has 256 to

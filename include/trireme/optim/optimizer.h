@@ -36,7 +36,7 @@ class Optimizer {
     FlatShard shard;
     States states;
   };
-  // In the order of the memory.
+  // In the order of the memory. A group that is frozen has none.
   std::span<const Piece> pieces(std::size_t group) const { return pieces_.at(group); }
   // The states of elements of a group's shard that belong to one parameter.
   States states(std::size_t group, const nn::FlatGroup::Part& part) const;

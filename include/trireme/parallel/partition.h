@@ -43,6 +43,9 @@ double cost_of(const nn::BlockPlan& block);
 // long as that gains.
 std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout);
 
+// Returns the part that has the block.
+int part_with(std::span<const int> bounds, int block);
+
 // What the steps of each part of the model cost in training, in FLOPs per sample (cost_of). Part p
 // has blocks [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost
 // the same. Those of a loss block are all in its backward-input. With `recomputed` > 0 the

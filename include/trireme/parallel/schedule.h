@@ -46,11 +46,15 @@ struct PipelineStep {
 // their kBackwardWeight, but not those of the block that ends in the loss: logits are made once, so
 // all that it computes is in its kBackwardInput. So is the gradient of a bias in front of GELU,
 // which one pass makes with the input gradient, and which waits to be added.
+//
+// Parts of the model before `first_backward` have no backward, because nothing in or before them
+// trains: no gradient is sent to them, and they keep nothing of a micro-batch.
 struct PipelineSchedule {
   std::string name;
   PipelineLayout layout{};
   int micro_batches = 1;
   std::vector<std::vector<PipelineStep>> steps;  // [stage][position]
+  int first_backward = 0;
 };
 
 // All forwards, then all backwards in the same order (Huang et al., "GPipe", 2019). Every stage
@@ -101,7 +105,12 @@ bool takes_micro_batches(const std::string& name, const PipelineLayout& layout, 
 // Makes the schedule with that name. `layout` is that of schedule_layout, and takes_micro_batches
 // holds. Throws ConfigError for other names.
 PipelineSchedule make_pipeline_schedule(const std::string& name, const PipelineLayout& layout,
-                                        int micro_batches);
+                                        int micro_batches, int first_backward = 0);
+
+// Takes the backward of parts before `first_backward` out of a complete schedule, with what is
+// exchanged for it. What is left keeps its order, so it stays correct and free of deadlock. The
+// last part has a backward.
+PipelineSchedule without_backward_before(int first_backward, PipelineSchedule schedule);
 
 // Where the gradient of a part's input is sent.
 enum class SendsGradient {
@@ -137,14 +146,16 @@ struct ScheduleReport {
   bool ok = false;
   std::string problem;  // a sentence about the first problem found; empty if ok
   // The peak number of micro-batches (times chunks) of each stage that hold activations: those
-  // whose forward has run and whose backward-weight has not. 0 without a backward.
+  // whose forward has run and whose backward-weight has not. 0 without a backward; parts without
+  // one do not count.
   std::vector<int> peak_live;
   double makespan = 0;         // from the first step of any stage to the end of the last
   double bubble_fraction = 0;  // the share of stages * makespan in which stages are idle
 };
 
 // Proves that a schedule is complete, in order and free of deadlock. Complete: each computation of
-// each micro-batch runs once (no backward at all is fine too), after what it depends on; each value
+// each micro-batch runs once (no backward at all is fine too, and there is none before
+// PipelineSchedule::first_backward), after what it depends on; each value
 // that is used was computed on the stage or received; each message goes to a stage that uses it. In
 // order: the backward computations of a chunk take the micro-batches as they are numbered, so that
 // gradients add up in the same order under all schedules, except in a matrix that two blocks of one

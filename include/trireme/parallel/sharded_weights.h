@@ -11,7 +11,8 @@ namespace trireme::parallel {
 // Where nothing is sharded, all of this does nothing.
 //
 // Where whole weights stay here (ZeRO stages 1 and 2), they are gathered when the values of shards
-// have changed, all at once, and each is waited for when a block uses it first.
+// have changed, all at once, and each is waited for when a block uses it first. Those that are
+// frozen stay as they were gathered first.
 //
 // Otherwise (stage 3) they are gathered for each use. A pass over the stage says beforehand which
 // groups it will use in which order. While one use computes, the weights of the next ones are on
@@ -31,8 +32,9 @@ class ShardedWeights {
   // Whether weights are gathered for each use. Then passes are collective over the data dimension.
   bool gathers_for_uses() const { return sharded_ && !whole_weights_; }
 
-  // The values of shards have changed.
-  void changed() { gathered_ = false; }
+  // The values of shards have changed: of all of them, or by a step of training.
+  void changed() { gathered_ = frozen_gathered_ = false; }
+  void trained() { gathered_ = false; }
   // Collective over the shards. Where whole weights stay here and shards have changed,
   // starts to gather all of them. Call it before passes.
   void refresh(ops::Context& ctx);
@@ -62,7 +64,7 @@ class ShardedWeights {
 
   std::vector<nn::FlatGroup*> groups_;
   Communicator* shards_ = nullptr;
-  bool sharded_ = false, whole_weights_ = true, gathered_ = false;
+  bool sharded_ = false, whole_weights_ = true, gathered_ = false, frozen_gathered_ = false;
   std::size_t window_ = 1;  // uses that may hold memory
   std::vector<Use> uses_;   // of the pass
   std::size_t at_ = 0;      // the use that computes, or the next one

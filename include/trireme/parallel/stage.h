@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "trireme/nn/block_run.h"
+#include "trireme/nn/trained.h"
 #include "trireme/parallel/pipeline_layout.h"
 #include "trireme/parallel/sharded_weights.h"
 #include "trireme/parallel/state_calls.h"
@@ -17,7 +19,8 @@ namespace trireme::parallel {
 struct StageOptions {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
-  bool trains = true;  // false for evaluation and generation: no gradients
+  bool trains = true;                  // false for evaluation and generation: no gradients
+  nn::TrainedParameters trained = {};  // of a stage that trains
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
   // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
@@ -48,6 +51,13 @@ class Stage {
   const PipelineLayout& layout() const { return layout_; }
   // Part p of the model has blocks [bounds[p], bounds[p + 1]) of the plan.
   const std::vector<int>& bounds() const { return bounds_; }
+  // The first block of the plan that has a parameter that trains: blocks before it have no
+  // backward.
+  int first_trained() const { return options_.trained.first_block(); }
+  // The first part of the model that has a backward.
+  int first_trained_part() const;
+  // The number of a chunk's first block in the plan.
+  int first_block(int chunk) const;
   // Whether each micro-batch makes calls that are collective over the data dimension: those of
   // blocks of some stage (BlockPlan::collective), or gathers of weights.
   bool collective() const { return collective_ || weights_.gathers_for_uses(); }
@@ -72,7 +82,9 @@ class Stage {
     return last() && grid_.index(kModelAxes.without(Axis::kPipeline)) == 0;
   }
 
-  void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
+  // `rounded` as FlatGroup::draw_initial_values has it.
+  void draw_initial_values(ops::Context& ctx, std::uint64_t seed,
+                           std::set<std::string>* rounded = nullptr);
   // The number of random numbers that this rank has drawn for initial values so far.
   std::int64_t drawn() const { return drawn_; }
 
@@ -100,6 +112,8 @@ class Stage {
   const Stream& stream() const { return stream_; }
   // The groups of all blocks of this stage, in block order.
   const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
+  // Those whose parameters train, in this order.
+  std::vector<nn::FlatGroup*> trained_groups() const;
   std::vector<nn::Parameter*> parameters() const;
   // Tensors without gradient of all blocks of this stage, in block order.
   nn::StageStates& states() { return states_; }
@@ -126,7 +140,7 @@ class Stage {
   std::int64_t gradients_kept(const nn::FlatGroup& group) const;
   // Collective over the data dimension and the stages that share a parameter. Allocates the
   // gradients of the groups that stay here and returns them in the order of groups_. They are
-  // undefined if the stage does not train.
+  // undefined if the stage or the group does not train.
   Tensors allocate_gradients(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;

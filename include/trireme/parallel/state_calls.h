@@ -32,6 +32,7 @@ enum class Moment {
   kStepEnd,     // after all of those, before anyone reads the sums
   kBeforeUse,   // of weights that do not stay
   kBeforeStep,  // of weights that stay
+  kOnce,        // of those that are frozen: before the first step
 };
 
 struct Call {

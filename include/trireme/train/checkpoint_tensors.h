@@ -1,7 +1,9 @@
 // The tensors of a run that a checkpoint holds.
 #pragma once
 
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/io/checkpoint.h"
@@ -18,9 +20,11 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
 
 // Collective over the stage's grid. Fills slices of the stage's parameters, optimizer state and
-// states from a checkpoint, and makes the weights from the parameters.
+// states from a checkpoint, and makes the weights from the parameters. Of the parameters that are
+// read, `rounded`, where it is given, then has those that got other values on this rank, because
+// their type does not have the ones that were read (frozen ones in bf16).
 void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
-                     std::span<const TensorSlice> slices);
+                     std::span<const TensorSlice> slices, std::set<std::string>* rounded = nullptr);
 
 // Returns what a checkpoint keeps of `state`: the number of updates and, with `loss_scale`, the
 // loss scaler's state. `state` must outlive the slices. It is the same on every rank, so one rank

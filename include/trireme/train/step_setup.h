@@ -18,7 +18,7 @@ DType compute_type(const std::string& precision);
 ops::LossScaling loss_scaling(const Config& config);
 
 // In what follows `grid` is that of resolve_run_grid, and `model` is trained there. These throw
-// ConfigError if the model does not fit the grid.
+// ConfigError if the model does not fit the grid, or optim.freeze does not fit the model.
 
 // Returns how the step is computed. StepOptions::work says how its micro-batches form runs
 // (batch.runs). Without the key there are as many runs as data replicas. From shard.stage 2 on each
