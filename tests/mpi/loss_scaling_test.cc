@@ -61,7 +61,9 @@ class Training {
     for (std::size_t i = 0; i < step_.stage().groups().size(); ++i) {
       add(step_.stage().groups()[i]->master());
       add(step_.stage().groups()[i]->weights());
-      for (const auto& [name, state] : step_.optimizer().states(i)) add(state);
+      for (const optim::Optimizer::Piece& piece : step_.optimizer().pieces(i)) {
+        for (const auto& [name, state] : piece.states) add(state);
+      }
     }
     return all;
   }
