@@ -94,6 +94,7 @@ std::vector<optim::RuleGroup> groups_of(const Config& config) {
       read_setting(config, text, setting, group);
     } while (settings >> setting);
   }
+  if (groups.empty()) refuse_group(config.optim.groups, "holds no group");
   return groups;
 }
 

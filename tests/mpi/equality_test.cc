@@ -5,6 +5,7 @@
 #include "support/equality.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -56,7 +57,9 @@ std::vector<GridShape> factorizations(int ranks) {
   return grids;
 }
 
-// Every grid, with each pair of the other options' values in some case.
+constexpr std::array kRules = {"adamw", "lion", "muon", "muon by heads", "sgd"};
+
+// Every grid, with each pair of the other options' values in some case; update rules in turn.
 std::vector<EqualityCase> cases(int ranks) {
   std::vector<EqualityCase> all;
   int number = 0;
@@ -73,6 +76,7 @@ std::vector<EqualityCase> cases(int ranks) {
       EqualityCase test = base_case(grid, llama, tied);
       test.schedule = gpipe ? "gpipe" : "1f1b";
       test.sequence_parallel = sequence;
+      test.rule = kRules[all.size() % kRules.size()];
       all.push_back(test);
     }
     ++number;
@@ -85,9 +89,9 @@ class Equality : public ::testing::Test {
   // The reference of a case: trained on this rank alone, once for all grids that share it.
   const Observed& reference(const EqualityCase& test) {
     const std::string key =
-        fmt::format("{} {} {} {} {} {} {}", test.model.kv_heads, test.model.layers, test.model.tied,
-                    test.model.bias, test.micro_batches, name_of(test.compute),
-                    fmt::join(test.frozen.patterns(), ","));
+        fmt::format("{} {} {} {} {} {} {} {}", test.model.kv_heads, test.model.layers,
+                    test.model.tied, test.model.bias, test.micro_batches, name_of(test.compute),
+                    fmt::join(test.frozen.patterns(), ","), test.rule);
     auto found = references_.find(key);
     if (found == references_.end()) {
       EqualityCase alone = test;

@@ -264,6 +264,19 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("bits-requeued", 3, *flags, "--run.steps", "12"), whole)
         self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
 
+    def test_same_bits_of_whole_matrices_on_other_grids(self):
+        """Muon's matrices are dealt to other ranks there; a checkpoint holds its states whole."""
+        flags = ["--run.same_bits", "true", "--batch.global", "16", "--batch.micro", "2", "--schedule.name",
+                 "constant", "--schedule.warmup", "2", "--checkpoint.every", "4", "--eval.every", "0",
+                 "--optim.name", "muon", "--optim.groups", "*.down.weight: lion lr=0.1"]
+        whole = self.train("matrices", 4, *flags, "--run.steps", "8", "--grid.data", "4")
+        self.assertEqual(self.train("matrices-alone", 1, *flags, "--run.steps", "8"), whole)
+        self.train("matrices-parted", 4, *flags, "--run.steps", "4", "--shard.stage", "3", "--shard.group", "2")
+        for ranks, steps, grid in ((2, "6", ["--grid.pipeline", "2"]), (2, "8", ["--shard.stage", "1"])):
+            trained = self.train("matrices-parted", ranks, *flags, "--run.steps", steps, *grid)
+        self.assertEqual(trained, whole)
+        self.assertNotIn("begins anew", self.output)
+
     def test_same_bits_that_are_new_to_a_run(self):
         flags = ["--batch.global", "16", "--batch.micro", "2", "--checkpoint.every", "6", "--eval.every", "0"]
         self.train("bits-new", 3, *flags, "--run.steps", "6")

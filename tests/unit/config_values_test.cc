@@ -120,6 +120,7 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
   const auto refused = [&](const std::string& groups) {
     return refusal({"--optim.groups", groups});
   };
+  EXPECT_EQ(refused(" ;"), "optim.groups:  ; holds no group" + expected);
   EXPECT_EQ(refused("token.*"), "optim.groups: token.* has no colon" + expected);
   EXPECT_EQ(refused("token.*:"),
             "optim.groups: token.*: says nothing of its parameters" + expected);
