@@ -19,7 +19,7 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
                                       {.micro_batches = input.step.work.most(),
                                        .recomputed = input.step.runs.recomputed(),
                                        .in_order = input.device.on_gpus() && input.device.nccl,
-                                       .first_trained = input.step.stage.trained.first_block()});
+                                       .trained = input.step.stage.trained});
 }
 
 }  // namespace

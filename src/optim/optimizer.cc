@@ -80,7 +80,7 @@ const UpdateRule& Optimizer::rule_of(const RuleSettings& settings) {
   return *rules_.emplace_back(settings, make_rule(settings)).second;
 }
 
-Optimizer::Directions Optimizer::begin_matrices(ops::Context& ctx) const {
+Optimizer::Directions Optimizer::make_directions(ops::Context& ctx) const {
   Directions directions;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     for (const Piece& piece : pieces_[i]) {
@@ -91,8 +91,7 @@ Optimizer::Directions Optimizer::begin_matrices(ops::Context& ctx) const {
           work->type() == DType::kF32
               ? gradient
               : ctx.allocate(gradient.shape(), work->type(), MemoryUse::kWorkspace);
-      work->begin(ctx, piece.shard, piece.states, direction);
-      directions.by_piece[&piece] = direction;
+      directions.of_pieces.emplace_back(&piece, direction);
       for (const nn::FlatGroup::Part& part : groups_[i]->parts()) {
         const std::int64_t at = part.at - piece.elements.begin;
         if (at < 0 || part.at >= piece.elements.end) continue;
@@ -105,13 +104,17 @@ Optimizer::Directions Optimizer::begin_matrices(ops::Context& ctx) const {
 }
 
 void Optimizer::step(ops::Context& ctx) {
-  const Directions directions = begin_matrices(ctx);
+  const Directions directions = make_directions(ctx);
+  for (const auto& [piece, direction] : directions.of_pieces) {
+    piece->rule->matrices()->begin(ctx, piece->shard, piece->states, direction);
+  }
   if (matrices_) matrices_->run(ctx, directions.by_parameter);
+  auto next = directions.of_pieces.begin();
   for (const std::vector<Piece>& pieces : pieces_) {
     for (const Piece& piece : pieces) {
       FlatShard shard = piece.shard;
-      if (const auto found = directions.by_piece.find(&piece); found != directions.by_piece.end()) {
-        shard.gradient = found->second;
+      if (next != directions.of_pieces.end() && next->first == &piece) {
+        shard.gradient = (next++)->second;
       }
       piece.rule->update(ctx, shard, piece.states);
     }
@@ -119,7 +122,7 @@ void Optimizer::step(ops::Context& ctx) {
 }
 
 void Optimizer::connect(ops::Context& ctx) {
-  if (matrices_) matrices_->connect(ctx, begin_matrices(ctx).by_parameter);
+  if (matrices_) matrices_->connect(ctx, make_directions(ctx).by_parameter);
 }
 
 States Optimizer::states(std::size_t group, const nn::FlatGroup::Part& part) const {

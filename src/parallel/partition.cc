@@ -55,11 +55,31 @@ void check_arguments(std::span<const double> costs, int stages, int chunks) {
   }
 }
 
-// What a block costs in training.
-StepCosts costs_of(const nn::BlockPlan& block) {
+// Which gradients are computed in a block.
+class Gradients {
+ public:
+  explicit Gradients(const nn::TrainedParameters& trained)
+      : trained_(trained), first_(trained.first_block()) {}
+
+  bool of_input(int block) const { return block >= first_; }
+  bool of_weights(int block) const {
+    return trained_.all() || trained_.elements[static_cast<std::size_t>(block)] > 0;
+  }
+  // Computations of a micro-batch, the forward among them.
+  int computations(int block) const {
+    return 1 + (of_input(block) ? 1 : 0) + (of_weights(block) ? 1 : 0);
+  }
+
+ private:
+  const nn::TrainedParameters& trained_;
+  int first_;
+};
+
+// What block number `i` costs in training.
+StepCosts costs_of(const nn::BlockPlan& block, const Gradients& gradients, int i) {
   const double cost = cost_of(block);
-  if (block.loss) return {0, 3 * cost, 0};
-  return {cost, cost, cost};
+  if (block.loss) return {0, gradients.computations(i) * cost, 0};
+  return {cost, gradients.of_input(i) ? cost : 0, gradients.of_weights(i) ? cost : 0};
 }
 
 struct CostOfStages {
@@ -153,10 +173,16 @@ double cost_of(const nn::BlockPlan& block) {
   return std::max(block.flops, kFlopsPerByte * block.bytes);
 }
 
-std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout) {
+std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
+                           const nn::TrainedParameters& trained) {
+  const Gradients gradients(trained);
   std::vector<double> costs, handed_on;
   for (const nn::BlockPlan& block : plan.blocks) {
-    costs.push_back(cost_of(block));
+    const auto i = static_cast<int>(costs.size());
+    // Of three computations, and of two messages, in sixths.
+    const int made = trained.all() ? 1 : 2 * gradients.computations(i);
+    const int sent = trained.all() ? 1 : gradients.of_input(i) ? 6 : 3;
+    costs.push_back(made * cost_of(block));
     double bytes = 0.0;
     if (block.boundary) {
       for (const nn::BoundaryTensor& tensor : block.boundary(1, plan.length, {})) {
@@ -164,7 +190,7 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
         bytes += static_cast<double>(tensor.shape.elements()) * static_cast<double>(each);
       }
     }
-    handed_on.push_back(kFlopsPerSentByte * bytes);
+    handed_on.push_back(sent * kFlopsPerSentByte * bytes);
   }
   const auto cut = [&](std::span<const double> beside) {
     return partition_blocks(costs, layout.stages, layout.chunks, handed_on, beside);
@@ -190,17 +216,19 @@ int part_with(std::span<const int> bounds, int block) {
 }
 
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
-                                      std::span<const int> bounds, int recomputed) {
+                                      std::span<const int> bounds, int recomputed,
+                                      const nn::TrainedParameters& trained) {
+  const Gradients gradients(trained);
   std::vector<StepCosts> parts;
   for (std::size_t part = 0; part + 1 < bounds.size(); ++part) {
     StepCosts sum{0, 0, 0};
     const int end = bounds[part + 1];
     for (int i = bounds[part]; i < end; ++i) {
-      const StepCosts costs = costs_of(blocks[static_cast<std::size_t>(i)]);
+      const StepCosts costs = costs_of(blocks[static_cast<std::size_t>(i)], gradients, i);
       sum.forward += costs.forward;
       sum.backward_input += costs.backward_input;
       sum.backward_weight += costs.backward_weight;
-      if (recomputed == 0) continue;
+      if (recomputed == 0 || !gradients.of_input(i)) continue;
       const int run_ends =
           std::min(end, bounds[part] + ((i - bounds[part]) / recomputed + 1) * recomputed);
       sum.backward_input += costs.forward;

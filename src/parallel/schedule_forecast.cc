@@ -25,14 +25,11 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
                                    const nn::ModelPlan& model, const ForecastStep& step) {
-  const std::vector<int> bounds = cut_model(model, layout);
-  ScheduleCosts costs{.parts = costs_of_parts(model.blocks, bounds, step.recomputed),
-                      .in_order = step.in_order};
-  const int first = part_with(bounds, step.first_trained);
-  for (int part = 0; part < first; ++part) {
-    StepCosts& without = costs.parts[static_cast<std::size_t>(part)];
-    without.backward_input = without.backward_weight = 0;
-  }
+  const std::vector<int> bounds = cut_model(model, layout, step.trained);
+  const ScheduleCosts costs{
+      .parts = costs_of_parts(model.blocks, bounds, step.recomputed, step.trained),
+      .in_order = step.in_order};
+  const int first = part_with(bounds, step.trained.first_block());
   const int micro_batches = step.micro_batches;
   double busy = 0;  // of all stages
   for (const StepCosts& part : costs.parts) {

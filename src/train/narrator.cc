@@ -201,7 +201,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                                     {.micro_batches = options.work.most(),
                                      .recomputed = options.runs.recomputed(),
                                      .in_order = pipeline.exchanges_in_order(ctx.device.kind),
-                                     .first_trained = stage.first_trained()});
+                                     .trained = trained});
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
   }

@@ -147,6 +147,23 @@ TEST(Partition, ABlockThatMemoryBoundsWeighsMoreThanItsFlops) {
   EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 1, 7}));
 }
 
+// A block before all that trains computes its forward alone, one behind it no weight gradient.
+TEST(Partition, FrozenBlocksCostLess) {
+  nn::ModelPlan plan;
+  plan.blocks.assign(6, {.name = "block", .flops = 1.0, .build = {}});
+  EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 3, 6}));
+  nn::TrainedParameters trained{
+      .frozen = NamePatterns({"*"}), .elements = {0, 0, 0, 1, 1, 1}, .frozen_names = {}};
+  EXPECT_EQ(cut_model(plan, {.stages = 2}, trained), (std::vector<int>{0, 4, 6}));
+  const auto parts = costs_of_parts(plan.blocks, std::vector{0, 4, 6}, 0, trained);
+  EXPECT_EQ(parts[0].forward, 4.0);
+  EXPECT_EQ(parts[0].backward_input, 1.0);
+  EXPECT_EQ(parts[0].backward_weight, 1.0);
+  trained.elements = {1, 0, 0, 0, 0, 1};
+  EXPECT_EQ(cut_model(plan, {.stages = 2}, trained), (std::vector<int>{0, 3, 6}));
+  EXPECT_EQ(costs_of_parts(plan.blocks, std::vector{0, 3, 6}, 0, trained)[0].backward_weight, 1.0);
+}
+
 // Layers of one unit, an embedding of little and a head of five layers, as in a small GPT. The
 // stage that holds the head has as few layers as its other chunk can have.
 TEST(Partition, TheChunkBesideTheHeadIsSmall) {

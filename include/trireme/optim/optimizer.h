@@ -44,11 +44,11 @@ class Optimizer {
  private:
   const UpdateRule& rule_of(const RuleSettings& settings);
   struct Directions {
-    std::map<const Piece*, Tensor> by_piece;
-    std::map<const nn::Parameter*, Tensor> by_parameter;  // this rank's part
+    std::vector<std::pair<const Piece*, Tensor>> of_pieces;  // in the order of pieces_
+    std::map<const nn::Parameter*, Tensor> by_parameter;     // this rank's part
   };
-  // Begins the step of the pieces whose rules work on whole matrices.
-  Directions begin_matrices(ops::Context& ctx) const;
+  // For the pieces whose rules work on whole matrices: the gradients' memory, or memory for a step.
+  Directions make_directions(ops::Context& ctx) const;
 
   std::vector<std::pair<RuleSettings, std::unique_ptr<UpdateRule>>> rules_;
   std::vector<nn::FlatGroup*> groups_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/nn/block.h"
+#include "trireme/nn/trained.h"
 #include "trireme/parallel/pipeline_layout.h"
 #include "trireme/parallel/schedule.h"
 
@@ -40,18 +41,23 @@ double cost_of(const nn::BlockPlan& block);
 // after the other, so what is minimized is the cost of the most expensive stage, then the sum of
 // squared costs of stages: parts beside an expensive one, such as the head, get fewer blocks. This
 // is no longer exact: the model is cut again, each part weighed with the others of its stage, as
-// long as that gains.
-std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout);
+// long as that gains. Where some parameters are frozen, a block costs the forward and those of its
+// two gradients that are computed, and boundaries before the first block that trains carry no
+// gradient.
+std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
+                           const nn::TrainedParameters& trained = {});
 
 // Returns the part that has the block.
 int part_with(std::span<const int> bounds, int block);
 
 // What the steps of each part of the model cost in training, in FLOPs per sample (cost_of). Part p
 // has blocks [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost
-// the same. Those of a loss block are all in its backward-input. With `recomputed` > 0 the
+// the same; of what is frozen, those that are computed. Those of a loss block are all in its
+// backward-input. With `recomputed` > 0 the
 // backward-input also computes the forward of each run of so many blocks again, but for a run that
 // ends in the loss: that has no forward before its backward (nn::BlockRun).
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
-                                      std::span<const int> bounds, int recomputed = 0);
+                                      std::span<const int> bounds, int recomputed = 0,
+                                      const nn::TrainedParameters& trained = {});
 
 }  // namespace trireme::parallel

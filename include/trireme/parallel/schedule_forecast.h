@@ -27,7 +27,7 @@ struct ForecastStep {
   int micro_batches = 1;  // of a replica
   int recomputed = 0;     // as in costs_of_parts
   bool in_order = false;  // ScheduleCosts::in_order
-  int first_trained = 0;  // block (Stage::first_trained)
+  nn::TrainedParameters trained = {};
 };
 
 // takes_micro_batches holds. The time this takes does not grow with the number of micro-batches
