@@ -144,10 +144,11 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   using optim::RuleKind;
   options.add("optim.name", optim.name, "", "optimizer", one_of(optimizer_names()),
               OnChange::kResults);
-  options.add(
-      "optim.lr", optim.lr, "per step",
-      "peak learning rate; " + auto_text([](const RuleKind& kind) { return kind.learning_rate; }),
-      between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add("optim.lr", optim.lr, "per step",
+              "peak learning rate; " + auto_text([](const RuleKind& kind) {
+                return kind.learning_rate;
+              }) + "; 0.02 with optim.muon_scale original",
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
               "decay of weights (none of norms and biases); " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.weight_decay; }),
@@ -178,11 +179,13 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               "SGD, Muon: Nesterov's momentum: a step goes by the gradient and the momentum that "
               "follows it; auto: true with Muon",
               {}, OnChange::kResults);
-  options.add("optim.groups", optim.groups, "",
-              "other rules for some parameters, as in 'embedding.*,head.*: adamw lr=0.5; *.bias: "
-              "decay=0': patterns of names, an optimizer, factors on its learning rate and decay; "
-              "of several groups that a name matches the last optimizer counts, and all factors",
-              not_empty(), OnChange::kResults);
+  options.add(
+      "optim.groups", optim.groups, "",
+      "other rules for some parameters, as in 'embedding.*,positions.*: decay=0; *.down.weight: "
+      "lion lr=0.1': patterns of names, an optimizer, factors on the learning rate that "
+      "they have without it and on the decay; of several groups that a name matches the "
+      "last optimizer counts, and all factors",
+      not_empty(), OnChange::kResults);
   options.add("optim.muon_scale", optim.muon_scale, "",
               "Muon: how long a step of a matrix is; match_adamw: 0.2 sqrt(max(rows, columns)) "
               "times the learning rate; original: sqrt(max(1, rows / columns)) times, which "
@@ -195,10 +198,12 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   options.add("optim.muon_heads", optim.muon_heads, "",
               "Muon: query, key and value are so many matrices as they have heads", {},
               OnChange::kResults);
-  options.add("optim.adamw_lr", optim.adamw_lr, "per step",
-              "Muon: peak learning rate of what AdamW updates: tables, the last product, depthwise "
-              "kernels, norms, biases; auto: optim.lr; with optim.muon_scale original 0.001",
-              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add(
+      "optim.adamw_lr", optim.adamw_lr, "per step",
+      "Muon: peak learning rate of what AdamW updates: tables, a projection of patches, the "
+      "last product, depthwise kernels, norms, biases; auto: optim.lr; with optim.muon_scale "
+      "original 0.001",
+      between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add(
       "optim.freeze", optim.freeze, "",
       "parameters that stay as they are: patterns of their names between commas, as in "

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
@@ -52,8 +53,14 @@ optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
 [[noreturn]] void refuse_group(std::string_view group, const std::string& what) {
   throw ConfigError(
       fmt::format("optim.groups: {} {}; expected PATTERN,...: [RULE] [lr=FACTOR] [decay=FACTOR], "
-                  "and ; between groups, as in 'embedding.*: lr=0.5; *.bias: sgd'",
+                  "and ; between groups, as in 'embedding.*: lr=0.5; *.down.weight: lion lr=0.1'",
                   shown(std::string(group)), what));
+}
+
+std::vector<std::string_view> names_of_rules() {
+  std::vector<std::string_view> names;
+  for (const optim::RuleKind& kind : optim::rule_kinds()) names.push_back(kind.name);
+  return names;
 }
 
 // "lr=0.5", "decay=0" or "lion".
@@ -63,7 +70,8 @@ void read_setting(const Config& config, std::string_view text, const std::string
   if (equals == std::string::npos) {
     if (std::ranges::none_of(optim::rule_kinds(),
                              [&](const optim::RuleKind& kind) { return kind.name == setting; })) {
-      refuse_group(text, fmt::format("names no optimizer: {}", shown(setting)));
+      refuse_group(text, fmt::format("names no optimizer: {} is none of {}", shown(setting),
+                                     fmt::join(names_of_rules(), ", ")));
     }
     group.rule = settings_of(config, setting);
     return;
@@ -87,6 +95,9 @@ std::vector<optim::RuleGroup> groups_of(const Config& config) {
     if (colon == std::string::npos) refuse_group(text, "has no colon");
     optim::RuleGroup& group = groups.emplace_back();
     group.names = NamePatterns::of_list(text.substr(0, colon));
+    if (std::ranges::find(group.names.patterns(), "") != group.names.patterns().end()) {
+      refuse_group(text, "holds an empty pattern");
+    }
     std::istringstream settings(text.substr(colon + 1));
     std::string setting;
     if (!(settings >> setting)) refuse_group(text, "says nothing of its parameters");
@@ -139,6 +150,12 @@ void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& op
 
 // Keys of muon where no parameter gets it would do nothing.
 void check_muon(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
+  if (optim.adamw_lr && !optim::rule_kind(optim.name).of_matrices) {
+    throw ConfigError(
+        fmt::format("optim.adamw_lr is given, but optim.name is {}: only muon has "
+                    "it, so leave it out",
+                    optim.name));
+  }
   if (some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.of_matrices; })) return;
   const Config::Optim usual;
   const auto check = [&](bool differs, const char* key) {
@@ -148,7 +165,6 @@ void check_muon(const Config::Optim& optim, const optim::OptimizerConfig& optimi
                     "it out",
                     key, optim.name));
   };
-  check(optim.adamw_lr.has_value(), "optim.adamw_lr");
   check(optim.muon_scale != usual.muon_scale, "optim.muon_scale");
   check(optim.muon_precision.has_value(), "optim.muon_precision");
   check(optim.muon_heads, "optim.muon_heads");

@@ -48,7 +48,7 @@ void ParameterSet::freeze(const NamePatterns& frozen) {
     const auto trains = std::ranges::find(pack, true, &Parameter::trains);
     if (stays == pack.end() || trains == pack.end()) continue;
     throw ConfigError(fmt::format(
-        "optim.freeze takes {} but not {}: they are one matrix in memory, so freeze both or none",
+        "optim.freeze takes {} but not {}: they lie together in memory, so freeze both or none",
         (*stays)->name(), (*trains)->name()));
   }
 }

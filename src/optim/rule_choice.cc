@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/nn/declared.h"
@@ -30,11 +31,20 @@ RuleSettings OptimizerConfig::of(const nn::ParameterSpec& parameter) const {
   return chosen;
 }
 
-void OptimizerConfig::check(const nn::ModelPlan& plan) const {
+void OptimizerConfig::check(const nn::ModelPlan& plan, const NamePatterns& frozen) const {
   if (groups.empty()) return;
-  const std::vector<nn::ParameterSpec> parameters = nn::declared_parameters(plan);
+  std::vector<nn::ParameterSpec> parameters = nn::declared_parameters(plan);
   for (const RuleGroup& group : groups) {
     nn::refuse_patterns_without_match("optim.groups", group.names, parameters);
+  }
+  std::erase_if(parameters, [&](const auto& parameter) { return frozen.match(parameter.name); });
+  for (const RuleGroup& group : groups) {
+    if (std::ranges::any_of(
+            parameters, [&](const auto& parameter) { return group.names.match(parameter.name); })) {
+      continue;
+    }
+    throw ConfigError(fmt::format("optim.groups {}: optim.freeze takes all of these parameters",
+                                  fmt::join(group.names.patterns(), ",")));
   }
   for (const nn::ParameterSpec& parameter : parameters) of(parameter);
 }

@@ -23,7 +23,7 @@
 #include "trireme/train/step_setup.h"
 
 #include "train/finite_values.h"
-#include "train/frozen_state.h"
+#include "train/kept_state.h"
 #include "train/run_changes.h"
 #include "train/same_bits.h"
 #include "train/starting_point.h"
@@ -238,11 +238,10 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   const bool imported = checkpoint.info().extra.contains(kImportedAttribute);
   std::vector<TensorSlice> slices =
       checkpoint_slices(stage, imported ? nullptr : &run_.step.optimizer(), false);
-  const NewStates begins =
-      imported ? NewStates::kNone : leave_out_of_other_rules(checkpoint, slices);
-  const FrozenSince since =
-      imported ? FrozenSince() : frozen_since(checkpoint, stage.options().trained);
-  std::erase_if(slices, [&](const TensorSlice& slice) { return since.lacks(slice.name); });
+  const KeptState kept =
+      imported ? KeptState()
+               : kept_state(run_.runtime.world(), checkpoint, stage, run_.step.options().optimizer);
+  std::erase_if(slices, [&](const TensorSlice& slice) { return kept.lacks(slice.name); });
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
@@ -268,16 +267,11 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
-  if (begins == NewStates::kAll) state.updates = 0;
+  if (kept.counts_anew) state.updates = 0;
   ops::write_step_state(ctx, state);
   if (run_.runtime.rank() == 0) {
     say_resumed(checkpoint, changes);
-    if (begins == NewStates::kAll) {
-      print_line("the optimizer's state is of another rule, and begins anew");
-    } else if (begins == NewStates::kSome) {
-      print_line("the optimizer's state of parameters that another rule updates now begins anew");
-    }
-    for (const std::string& line : since.lines()) print_line(line);
+    for (const std::string& line : kept.lines) print_line(line);
   }
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
@@ -295,39 +289,6 @@ bool RunCheckpoints::evaluated_beginning(const Checkpoint& checkpoint) {
   } catch (const ConfigError&) {  // of another version, which knew other keys
     return true;
   }
-}
-
-// Collective over the world. The state of another rule is none of this one: it starts with zeros.
-RunCheckpoints::NewStates RunCheckpoints::leave_out_of_other_rules(
-    const Checkpoint& checkpoint, std::vector<TensorSlice>& slices) const {
-  bool all = true;
-  std::set<std::string, std::less<>> anew;  // parameters
-  try {
-    const optim::OptimizerConfig before =
-        optimizer_of(config_from_ini(checkpoint.info().config, checkpoint.path()));
-    const optim::OptimizerConfig& now = run_.step.options().optimizer;
-    for (const nn::Parameter* parameter : run_.step.stage().parameters()) {
-      const nn::ParameterSpec& spec = parameter->spec();
-      if (!spec.trains) continue;
-      if (optim::keep_same_states(before.of(spec), now.of(spec))) {
-        all = false;
-      } else {
-        anew.insert(spec.name);
-      }
-    }
-  } catch (const ConfigError&) {  // of another version, whose states have the names that they have
-    all = false;
-    anew.clear();
-  }
-  std::erase_if(slices, [&](const TensorSlice& slice) {
-    constexpr std::string_view kStates = "optimizer/";
-    const std::string_view name = slice.name;
-    if (!name.starts_with(kStates)) return false;
-    return anew.contains(name.substr(kStates.size(), name.rfind('/') - kStates.size()));
-  });
-  Communicator& world = run_.runtime.world();
-  if (world.agree(anew.empty())) return NewStates::kNone;
-  return world.agree(all) ? NewStates::kAll : NewStates::kSome;
 }
 
 // Collective over the world. What a model with states computes depends on which samples meet in

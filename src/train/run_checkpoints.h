@@ -68,9 +68,6 @@ class RunCheckpoints {
   void refuse_other_model(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
   static bool evaluated_beginning(const Checkpoint& checkpoint);
-  enum class NewStates { kNone, kSome, kAll };  // of the optimizer, on any rank
-  NewStates leave_out_of_other_rules(const Checkpoint& checkpoint,
-                                     std::vector<TensorSlice>& slices) const;
   void note_groups_of_samples(const Checkpoint& checkpoint,
                               std::vector<ChangedSetting>& changes) const;
   std::string words_on_leap(const Checkpoint& checkpoint) const;

@@ -131,7 +131,7 @@ ops::LossScaling loss_scaling(const Config& config) {
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
                                    const GridShape& grid) {
   parallel::StepOptions options = options_without_runs(config, model);
-  options.optimizer.check(model);
+  options.optimizer.check(model, options.stage.trained.frozen);
   gradients_of_step(config, model, grid, options).choose_for(options);
   return options;
 }

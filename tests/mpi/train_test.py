@@ -669,9 +669,9 @@ class Train(unittest.TestCase):
                 # nothing would train | 2
                 (2, ["--optim.freeze", "*"], 2, "optim.freeze *: takes all parameters, so nothing would train"),
                 # bad input: `train`: `optim.freeze` takes query without key and value | optim.freeze takes NAME but not
-                # NAME: they are one matrix in memory, so freeze both or none | 2
+                # NAME: they lie together in memory, so freeze both or none | 2
                 (2, ["--optim.freeze", "*.query.*"], 2, "optim.freeze takes blocks.0.attention.query.weight but not "
-                 "blocks.0.attention.key.weight: they are one matrix in memory"),
+                 "blocks.0.attention.key.weight: they lie together in memory"),
                 # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3
@@ -808,6 +808,10 @@ class Train(unittest.TestCase):
                 self.assertEqual([line for line in (all_of_it, some) if line in self.output], [said] if said else [])
                 self.train(rule, 2, "--grid.tensor", "2", "--optim.name", rule, "--run.steps", "23")
                 self.assertNotIn("begins anew", self.output)
+                if rule == "muon":  # what it left to AdamW begins anew with what comes back to it
+                    self.train(rule, 1, "--run.steps", "24")
+                    self.assertIn(some, self.output)
+                    self.assertIn("the rest of Adam's averages begins anew with it, since one count", self.output)
 
     def changed_tensors(self, run, step, later):
         """The names of the tensors that differ between two checkpoints."""
@@ -845,20 +849,22 @@ class Train(unittest.TestCase):
         self.assertIn(f"optim.freeze was {freeze}, is norm.weight", self.output)
         self.assertRegex(self.output, r"the optimizer's state of \d+ parameters that were frozen begins anew\n")
         self.assertIn("the optimizer's state of 1 parameter that is frozen now is dropped\n", self.output)
+        rest = "the rest of Adam's averages begins anew with it, since one count of updates corrects all\n"
+        self.assertIn(rest, self.output)
         self.train("thawed", 1, "--optim.freeze", "norm.weight", "--run.steps", "6")
         self.assertNotIn("begins anew", self.output)
         self.assertNotIn("dropped", self.output)
 
     def test_frozen_parameters_that_bf16_rounds(self):
         freeze = ("--optim.freeze", "embedding.*,blocks.*.norm1.*", "--run.steps", "2", "--run.precision", "bf16")
-        said = r"optim\.freeze: 1 of 5 frozen parameters, such as embedding\.weight, is rounded to bf16"
+        said = r"optim\.freeze: 1 of 5 frozen parameters \(embedding\.weight\) is rounded to bf16"
         self.train("rounded", 2, "--grid.tensor", "2", *freeze)
         self.assertRegex(self.output, said)
         # What was rounded once is not rounded again.
         self.train("rounded", 2, "--grid.data", "2", *freeze[:2], "--run.steps", "4", *freeze[4:])
         self.assertNotIn("rounded to", self.output)
         self.train("from whole", 1, *freeze, "--run.start_from", str(self.checkpoint("whole", 60)))
-        self.assertRegex(self.output, r"optim\.freeze: 5 of 5 frozen parameters, such as embedding\.weight, are rounded")
+        self.assertRegex(self.output, r"optim\.freeze: 5 of 5 frozen parameters \(embedding\.weight, \.\.\.\) are rounded")
 
     def test_a_longer_run_says_that_its_learning_rate_leaps(self):
         self.start_over_from("longer", 20)

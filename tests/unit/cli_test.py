@@ -207,6 +207,10 @@ class Commands(ProgramTest):
             done = self.run_program("memory", "--model.preset", "test-gpt", "--optim.groups", groups)
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"trireme: optim.groups {why}", done.stderr)
+        frozen = self.run_program("memory", "--model.preset", "test-gpt", "--optim.freeze", "embedding.*",
+                                  "--optim.groups", "embedding.*: sgd")
+        self.assertEqual((frozen.returncode, frozen.stderr),
+                         (2, "trireme: optim.groups embedding.*: optim.freeze takes all of these parameters\n"))
         self.memory("--model.preset", "test-gpt", "--optim.name", "muon", "--grid.data", "2", "--grid.tensor", "2")
 
     def test_memory_says_what_a_captured_step_adds(self):

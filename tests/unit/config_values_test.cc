@@ -116,15 +116,20 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
   EXPECT_TRUE(optimizer("none").groups.empty());
   const std::string expected =
       "; expected PATTERN,...: [RULE] [lr=FACTOR] [decay=FACTOR], and ; between groups, as in "
-      "'embedding.*: lr=0.5; *.bias: sgd'";
+      "'embedding.*: lr=0.5; *.down.weight: lion lr=0.1'";
   const auto refused = [&](const std::string& groups) {
     return refusal({"--optim.groups", groups});
   };
   EXPECT_EQ(refused(" ;"), "optim.groups:  ; holds no group" + expected);
+  EXPECT_EQ(refused("token.*,: lr=2"),
+            "optim.groups: token.*,: lr=2 holds an empty pattern" + expected);
   EXPECT_EQ(refused("token.*"), "optim.groups: token.* has no colon" + expected);
   EXPECT_EQ(refused("token.*:"),
             "optim.groups: token.*: says nothing of its parameters" + expected);
-  EXPECT_EQ(refused("*: lamb"), "optim.groups: *: lamb names no optimizer: lamb" + expected);
+  EXPECT_EQ(
+      refused("*: lamb"),
+      "optim.groups: *: lamb names no optimizer: lamb is none of adam, adamw, lion, muon, sgd" +
+          expected);
   EXPECT_EQ(refused("*: eps=2"), "optim.groups: *: eps=2 has no eps" + expected);
   EXPECT_EQ(refused("*: lr=-1"),
             "optim.groups: *: lr=-1 has a factor that is no number from 0: lr=-1" + expected);
@@ -133,6 +138,8 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
 TEST(Config, KeysOfMuonNeedMuon) {
   const std::string why = " is given, but optim.name is adamw: only muon has it, so leave it out";
   EXPECT_EQ(refusal({"--optim.adamw_lr", "1"}), "optim.adamw_lr" + why);
+  EXPECT_EQ(refusal({"--optim.adamw_lr", "1", "--optim.groups", "*.up.weight: muon"}),
+            "optim.adamw_lr" + why);
   EXPECT_EQ(refusal({"--optim.muon_scale", "original"}), "optim.muon_scale" + why);
   EXPECT_EQ(refusal({"--optim.muon_precision", "bf16"}), "optim.muon_precision" + why);
   EXPECT_EQ(refusal({"--optim.muon_heads", "true"}), "optim.muon_heads" + why);

@@ -82,7 +82,7 @@ TEST(FrozenParameters, WhatCannotBeFrozenIsRefused) {
   EXPECT_EQ(refusal(plan, "*"), "optim.freeze *: takes all parameters, so nothing would train");
   EXPECT_EQ(refusal(plan, "blocks.1.attention.query.*"),
             "optim.freeze takes blocks.1.attention.query.weight but not "
-            "blocks.1.attention.key.weight: they are one matrix in memory, so freeze both or none");
+            "blocks.1.attention.key.weight: they lie together in memory, so freeze both or none");
   EXPECT_EQ(refusal(plan, "blocks.1.attention.*.bias"), "");
 }
 

@@ -31,8 +31,9 @@ struct OptimizerConfig {
 
   // Throws ConfigError if a group gives a rule of matrices to a parameter that is none.
   RuleSettings of(const nn::ParameterSpec& parameter) const;
-  // Throws ConfigError where a group names no parameter, or does not fit those that it names.
-  void check(const nn::ModelPlan& plan) const;
+  // Throws ConfigError where a group names no parameter, or only frozen ones, or does not fit those
+  // that it names.
+  void check(const nn::ModelPlan& plan, const NamePatterns& frozen) const;
   // How many states a parameter of any kind has at most.
   std::size_t most_states() const;
 };

@@ -93,7 +93,8 @@ struct RuleKind {
   // there is none.
   std::string_view with_other_decay = {};
   bool has_nesterov = false;
-  bool of_matrices = false;  // parameters that are no inner matrices (nn/parameter.h) get AdamW
+  bool counts_updates = false;  // it corrects averages by StepState::updates, from their begin on
+  bool of_matrices = false;     // parameters that are no inner matrices (nn/parameter.h) get AdamW
   std::unique_ptr<UpdateRule> (*make)(const RuleSettings&) = nullptr;
 };
 
