@@ -39,8 +39,6 @@ class WholeMatrices {
   // Collective over the team. Makes the same communication alone. Changes no element.
   void connect(ops::Context& ctx, const Held& held) const;
 
-  int owner(std::size_t matrix) const { return owners_.at(matrix); }  // rank in the team
-
  private:
   struct Message;
   struct Gathered;
