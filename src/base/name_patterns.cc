@@ -28,6 +28,10 @@ NamePatterns NamePatterns::of_list(std::string_view list) {
   return NamePatterns(std::move(patterns));
 }
 
+bool NamePatterns::has_empty_pattern() const {
+  return std::ranges::find(patterns_, "") != patterns_.end();
+}
+
 std::optional<std::size_t> NamePatterns::first_match(std::string_view name) const {
   const std::string text(name);
   const auto found = std::ranges::find_if(

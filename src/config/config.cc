@@ -169,7 +169,7 @@ int runs_of_batch(const Config& config) {
 NamePatterns frozen_parameters(const Config::Optim& optim) {
   if (optim.freeze == "none") return {};
   NamePatterns patterns = NamePatterns::of_list(optim.freeze);
-  if (std::ranges::find(patterns.patterns(), "") != patterns.patterns().end()) {
+  if (patterns.has_empty_pattern()) {
     throw ConfigError(fmt::format(
         "optim.freeze {}: holds an empty pattern; give names between commas, as in embedding.*",
         shown(optim.freeze)));

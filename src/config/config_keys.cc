@@ -134,15 +134,9 @@ std::string auto_text(const Default& of) {
   return text;
 }
 
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  for (const optim::RuleKind& kind : optim::rule_kinds()) names.emplace_back(kind.name);
-  return names;
-}
-
 void add_optim_keys(Options& options, Config::Optim& optim) {
   using optim::RuleKind;
-  options.add("optim.name", optim.name, "", "optimizer", one_of(optimizer_names()),
+  options.add("optim.name", optim.name, "", "optimizer", one_of(optim::rule_names()),
               OnChange::kResults);
   options.add("optim.lr", optim.lr, "per step",
               "peak learning rate; " + auto_text([](const RuleKind& kind) {

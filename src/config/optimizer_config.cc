@@ -57,21 +57,15 @@ optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
                   shown(std::string(group)), what));
 }
 
-std::vector<std::string_view> names_of_rules() {
-  std::vector<std::string_view> names;
-  for (const optim::RuleKind& kind : optim::rule_kinds()) names.push_back(kind.name);
-  return names;
-}
-
 // "lr=0.5", "decay=0" or "lion".
 void read_setting(const Config& config, std::string_view text, const std::string& setting,
                   optim::RuleGroup& group) {
   const std::size_t equals = setting.find('=');
   if (equals == std::string::npos) {
-    if (std::ranges::none_of(optim::rule_kinds(),
-                             [&](const optim::RuleKind& kind) { return kind.name == setting; })) {
+    const std::vector<std::string> names = optim::rule_names();
+    if (std::ranges::find(names, setting) == names.end()) {
       refuse_group(text, fmt::format("names no optimizer: {} is none of {}", shown(setting),
-                                     fmt::join(names_of_rules(), ", ")));
+                                     fmt::join(names, ", ")));
     }
     group.rule = settings_of(config, setting);
     return;
@@ -95,9 +89,7 @@ std::vector<optim::RuleGroup> groups_of(const Config& config) {
     if (colon == std::string::npos) refuse_group(text, "has no colon");
     optim::RuleGroup& group = groups.emplace_back();
     group.names = NamePatterns::of_list(text.substr(0, colon));
-    if (std::ranges::find(group.names.patterns(), "") != group.names.patterns().end()) {
-      refuse_group(text, "holds an empty pattern");
-    }
+    if (group.names.has_empty_pattern()) refuse_group(text, "holds an empty pattern");
     std::istringstream settings(text.substr(colon + 1));
     std::string setting;
     if (!(settings >> setting)) refuse_group(text, "says nothing of its parameters");

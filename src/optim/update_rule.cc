@@ -39,6 +39,12 @@ std::span<const RuleKind> rule_kinds() {
   return kKinds;
 }
 
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
+  for (const RuleKind& kind : rule_kinds()) names.emplace_back(kind.name);
+  return names;
+}
+
 const RuleKind& rule_kind(std::string_view name) {
   const auto found = std::ranges::find(rule_kinds(), name, &RuleKind::name);
   if (found == rule_kinds().end()) {

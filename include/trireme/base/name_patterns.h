@@ -22,6 +22,7 @@ class NamePatterns {
   static NamePatterns of_list(std::string_view list);
 
   bool empty() const { return patterns_.empty(); }
+  bool has_empty_pattern() const;
   const std::vector<std::string>& patterns() const { return patterns_; }
   bool match(std::string_view name) const { return first_match(name).has_value(); }
   // The number of the first pattern that the name matches.

@@ -99,6 +99,7 @@ struct RuleKind {
 };
 
 std::span<const RuleKind> rule_kinds();
+std::vector<std::string> rule_names();
 // Throws InternalError if there is none of that name.
 const RuleKind& rule_kind(std::string_view name);
 std::unique_ptr<UpdateRule> make_rule(const RuleSettings& settings);
