@@ -274,9 +274,14 @@ __global__ void loss_scale_kernel(LossScaling rule, StepState* state) {
   next_loss_scale(rule, *state);
 }
 
-// The tensor for new weights; undefined if weights and master values are the same memory.
-Tensor apart_from(const Tensor& weights, const Tensor& master) {
-  return weights.raw() == master.raw() ? Tensor() : weights;
+// Calls body(View<T>) with the weights, which receive the new master values. The view is undefined
+// where both are the same memory.
+template <class Body>
+void with_published(const Tensor& weights, const Tensor& master, const Body& body) {
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
+    body(weights.raw() == master.raw() ? View<T>() : View<T>(weights));
+  });
 }
 
 }  // namespace
@@ -297,11 +302,8 @@ StepState read_step_state(Context& ctx) {
 
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
-  const Tensor published = apart_from(weights, master);
   const std::int64_t elements = master.elements();
-  with_type({&weights}, [&](auto type) {
-    using T = decltype(type);
-    View<T> to = published.defined() ? View<T>(published) : View<T>();
+  with_published(weights, master, [&]<class T>(View<T> to) {
     launch(adamw_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
            ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
            device_data<float>(exp_avg), device_data<float>(exp_avg_sq), to, elements,
@@ -311,11 +313,8 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights) {
-  const Tensor published = apart_from(weights, master);
   const std::int64_t elements = master.elements();
-  with_type({&weights}, [&](auto type) {
-    using T = decltype(type);
-    View<T> to = published.defined() ? View<T>(published) : View<T>();
+  with_published(weights, master, [&]<class T>(View<T> to) {
     launch(sgd_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
            ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
            device_data<float>(velocity), to, elements,
@@ -325,11 +324,8 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
                const Tensor& exp_avg, const Tensor& weights) {
-  const Tensor published = apart_from(weights, master);
   const std::int64_t elements = master.elements();
-  with_type({&weights}, [&](auto type) {
-    using T = decltype(type);
-    View<T> to = published.defined() ? View<T>(published) : View<T>();
+  with_published(weights, master, [&]<class T>(View<T> to) {
     launch(lion_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
            ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
            device_data<float>(exp_avg), to, elements,
@@ -348,11 +344,8 @@ void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient
 
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
                 const Tensor& weights) {
-  const Tensor published = apart_from(weights, master);
   const std::int64_t elements = master.elements();
-  with_type({&weights}, [&](auto type) {
-    using T = decltype(type);
-    View<T> to = published.defined() ? View<T>(published) : View<T>();
+  with_published(weights, master, [&]<class T>(View<T> to) {
     launch(step_along_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
            ctx.step_state.get(), device_data<float>(master), View<Any>(direction), to, elements,
            vectors_fit({&master, &direction, &weights}, kChunk));
