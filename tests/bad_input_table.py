@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the table of tests/README.md that says what bad input gets, from the tests that show it.
+"""Writes tests/bad_input.tsv, which says what bad input gets, from the tests that show it.
 
-    tests/bad_input_table.py           writes the page
-    tests/bad_input_table.py --check   status 1 where the page is not what the tests say
+    tests/bad_input_table.py           writes the table
+    tests/bad_input_table.py --check   status 1 where the table is not what the tests say
 
 A test says it right above the assertion, in a comment of as many lines as it takes:
 
@@ -11,12 +11,13 @@ A test says it right above the assertion, in a comment of as many lines as it ta
 
 The same row in several tests is one row that names them all. `house_rules_test` runs the check.
 """
+import csv
+import io
 import re
 import sys
 from pathlib import Path
 
-BEGIN = "<!-- made by tests/bad_input_table.py -->"
-END = "<!-- until here -->"
+TABLE = "tests/bad_input.tsv"
 MARK = "bad input:"
 STATUS = re.compile(r"\d+(; \d+)*|that of the point")
 COMMENT = re.compile(r"\s*(?://|#) ?(.*)")
@@ -77,29 +78,22 @@ def order(row):
     return (subject[0].strip("`").split()[0] if subject else "~", row[0])
 
 
-def markdown(table):
-    lines = ["| Input | Message | Status | Test |", "|---|---|---|---|"]
-    for (given, message, status), tests in sorted(table.items(), key=order):
-        lines.append(f"| {given} | {message} | {status} | {', '.join(dict.fromkeys(tests))} |")
-    return "\n".join(lines)
-
-
-def page(root):
-    """The page as it should be, the page as it is, and what is wrong."""
-    text = (root / "tests/README.md").read_text(encoding="utf-8")
-    table, problems = collect(root)
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        return text, text, [*problems, "tests/README.md: the marks of the table are not there"]
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n\n{markdown(table)}\n\n{END}{after}", text, problems
+def text_of(table):
+    """Values are separated by tabs; those with quotation marks are quoted, as GitHub wants it."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(["Input", "Message", "Status", "Test"])
+    for row, tests in sorted(table.items(), key=order):
+        writer.writerow([*row, ", ".join(dict.fromkeys(tests))])
+    return text.getvalue()
 
 
 def check(root):
-    wanted, now, problems = page(root)
-    if wanted != now:
-        problems.append("tests/README.md: the table of bad input is not what the tests say; "
-                        "tests/bad_input_table.py writes it")
+    """What is wrong with the comments, and with the table beside them."""
+    table, problems = collect(root)
+    path = root / TABLE
+    if not path.is_file() or path.read_text(encoding="utf-8") != text_of(table):
+        problems.append(f"{TABLE} is not what the tests say; tests/bad_input_table.py writes it")
     return problems
 
 
@@ -110,9 +104,9 @@ def main():
     if sys.argv[1:]:
         problems = check(root)
     else:
-        wanted, _, problems = page(root)
+        table, problems = collect(root)
         if not problems:
-            (root / "tests/README.md").write_text(wanted, encoding="utf-8")
+            (root / TABLE).write_text(text_of(table), encoding="utf-8")
     for problem in problems:
         print(problem, file=sys.stderr)
     sys.exit(1 if problems else 0)

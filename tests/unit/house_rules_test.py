@@ -10,7 +10,7 @@
 - that every relative link of a page points to something that exists;
 - that the front page stays short;
 - that every file of tests is run by its folder's CMakeLists.txt;
-- that the table of bad input in tests/README.md is what the tests say (tests/bad_input_table.py).
+- that tests/bad_input.tsv is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
 """
@@ -409,21 +409,20 @@ class BadInputTable(unittest.TestCase):
     def write(self, path, text):
         (self.root / path).write_text(text, encoding="utf-8")
 
-    def page(self, *rows):
-        lines = ["| Input | Message | Status | Test |", "|---|---|---|---|", *rows]
-        self.write("tests/README.md", "\n".join(
-            ["before", bad_input_table.BEGIN, "", *lines, "", bad_input_table.END, "after\n"]))
+    def table(self, *rows):
+        lines = [["Input", "Message", "Status", "Test"], *rows]
+        self.write("tests/bad_input.tsv", "".join("\t".join(line) + "\n" for line in lines))
 
     def test_a_row_comes_from_the_comments_of_all_its_tests(self):
         self.write("tests/unit/a_test.cc", "  // bad input: `x`: a | it is\n  // wrong | 2\n  EXPECT_EQ(1, 2);\n")
         self.write("tests/unit/b_test.py", "# bad input: `x`: a | it is wrong | 2\nself.expect_refusal()\n")
-        self.page("| `x`: a | it is wrong | 2 | a_test, b_test |")
+        self.table(["`x`: a", "it is wrong", "2", "a_test, b_test"])
         self.assertEqual([], bad_input_table.check(self.root))
-        self.page("| `x`: a | it is wrong | 3 | a_test, b_test |")
+        self.table(["`x`: a", "it is wrong", "3", "a_test, b_test"])
         self.assertEqual(1, len(bad_input_table.check(self.root)))
 
     def test_what_shows_nothing_is_refused(self):
-        self.page("| `x` | y | 2 | a_test |")
+        self.table(["`x`", "y", "2", "a_test"])
         self.write("tests/unit/a_test.cc", "// bad input: `x` | y | 2\nint f();\n")
         self.assertEqual(["tests/unit/a_test.cc:1: no assertion stands below it"], bad_input_table.check(self.root))
         self.write("tests/unit/a_test.cc", "// bad input: `x` | y\nEXPECT_EQ(1, 2);\n")
