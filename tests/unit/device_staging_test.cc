@@ -1,4 +1,6 @@
-// How tensors of a device travel: what waits for what. Clean under -fsanitize=thread.
+// How tensors of a device travel: what waits for what, with each call of CUDA failing once. No
+// stream may wait for the host: what is queued runs with the host's part held back. Clean under
+// -fsanitize=thread.
 #include <atomic>
 #include <cstring>
 #include <memory>

@@ -3,7 +3,10 @@
 //     fuzz_test [--cases N] [--seconds N] [--seed S] [--kind KIND] [--case I]
 //
 // A case follows from the seed, its kind and its number alone. Whatever the input, the program must
-// end by itself with a documented status and say why in one line. tests/README.md says more.
+// end by itself with a documented status, never 70, and say why in one line on standard error,
+// which begins with "trireme: ", has a bounded length and holds no control characters. The files of
+// a case that fails stay in /tmp/fuzz-KIND-NUMBER; when it is mended, its input joins
+// fuzz_corpus.cc.
 #include <algorithm>
 #include <array>
 #include <charconv>
