@@ -36,8 +36,8 @@ class MaskedLanguageModel(ProgramTest):
 
     def setUp(self):
         super().setUp()
-        pages = ("README.md", "src/README.md", "src/cli/README.md")
-        text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
+        pages = [ROOT / "README.md", ROOT / "src/README.md", *sorted((ROOT / "src/cli").glob("*.md"))]
+        text = "".join(page.read_text(encoding="utf-8") for page in pages)
         # Each section is a document.
         (self.folder / "text.txt").write_text(text.replace("\n#", "\n%#").encode("ascii", "replace").decode(),
                                               encoding="utf-8")

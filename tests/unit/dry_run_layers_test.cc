@@ -114,7 +114,7 @@ double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute r
          static_cast<double>(input.step.work.micro_batches() * input.micro * input.model.length);
 }
 
-// The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.
+// The table of src/cli/TRAINING.md. Sizes are powers of two, so that no size class rounds them up.
 TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
   GptConfig llama = small_llama();
   llama.hidden = 256;

@@ -1,5 +1,5 @@
 // Where the whole wall time of a run went, from the submission of its first job until now: not only
-// its steps, but also queues, starts, failures and steps that were done twice. src/cli/README.md
+// its steps, but also queues, starts, failures and steps that were done twice. src/cli/RUNS.md
 // says what each use of time means.
 #pragma once
 
