@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
-"""Writes perf/KERNELS.md: what the compiler says of each kernel, and what each operation must move.
+"""Writes three tables: what the compiler says of each kernel, and what each operation must move.
 
-    perf/kernel_resources.py [--arch 90a] [--output FILE]
+    perf/kernel_resources.py [--arch 90a] [--output FOLDER]
+
+kernel_registers.tsv  registers, bytes of static shared memory, of stack per thread, and of spills of each kernel
+kernel_traffic.tsv    bytes of device memory and arithmetic of each operation; e is the bytes of the type, 2 or 4
+kernel_floors.tsv     least microseconds of operations on GPUs, bytes over the bandwidth of a copy: shapes of GPT-2
+                      124M with 64 sequences of 1024 and of MobileNetV2 with 256 pictures of 224 x 224; the loss works
+                      in slices of 4096 rows
 
 Needs nvcc (in the PATH, below CUDA_HOME, or in /usr/local/cuda) and no GPU. Kernels for a type that
 is known at run time only (Any) are left out, but for attention's: they serve calls that mix types.
@@ -157,63 +163,24 @@ def resources(reports):
             if "Any" in name or name in seen:
                 continue
             seen.add(name)
-            yield f"| {source} | `{name}` | {registers} | {shared} | {stack} | {spilled} |"
+            yield source, name, registers, shared, stack, spilled
 
 
-def page(arch, version, reports):
-    yield "# Kernels"
-    yield ""
-    yield ("Written by `perf/kernel_resources.py`. What was measured on a GPU is in "
-           "[RESULTS.md](RESULTS.md#on-an-h200).")
-    yield ""
-    yield "## What an operation must move and compute"
-    yield ""
-    yield ("`e` is the size of the element type, 2 or 4 bytes. All but attention are bound by "
-           "memory: their floor is bytes over the copy bandwidth.")
-    yield ""
-    yield "| Operation | per | bytes | arithmetic |"
-    yield "|---|---|---|---|"
-    for row in OPERATIONS:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
-    yield "## Floors"
-    yield ""
-    yield ("In microseconds, for the shapes of GPT-2 124M with B=64, T=1024, and of MobileNetV2 on "
-           "pictures of 224 x 224 with B=256; the loss works in slices of 4096 rows. The floors "
-           "assume 3.95 TB/s for an H200, as measured, and for the others the same share of the "
-           "bandwidth in their data sheets, 0.82. `trireme bench ops` measures the copy and the "
-           "kernels on the GPU at hand. The aim is 85 % of the "
-           "copy bandwidth.")
-    yield ""
-    yield "| Operation | on | MB | " + " | ".join(COPIES) + " |"
-    yield "|---|---|---|" + "---|" * len(COPIES)
+def floors():
     for name, shape, elements, size in FLOORS:
         moved = elements * size
-        floors = [f"{moved / copy * 1e6:.0f}" for copy in COPIES.values()]
-        yield f"| {name} | {shape} | {moved / 1e6:.0f} | {' | '.join(floors)} |"
-    yield ""
-    yield ("embedding_backward sorts the rows by token with two kernels per byte of the largest "
-           "token, cuts the sorted rows into pieces of 64, whatever tokens they hold, and adds up in "
-           "two levels the tokens that span several pieces. For this vocabulary it makes six "
-           "launches, and it moves at most 16 MB beyond its floor, whichever tokens a batch holds.")
-    yield ""
-    yield "## Registers, shared memory, spills"
-    yield ""
-    yield (f"{version}, sm_{arch}; bytes of static shared memory, of stack per thread, and of "
-           "spills; a spill breaks the build (`src/ops/CMakeLists.txt`). Attention's tiles are in "
-           "dynamic shared memory (as is the row that `held_rows_kernel` fetches): 67 KB forward and 100 KB backward for a head size of 64, the "
-           "maximum of all head sizes and less than the 99 KiB that every GPU since Ampere gives a "
-           "block. `rotary_table_kernel` needs its stack for sin and cos in double.")
-    yield ""
-    yield "| File | Kernel | registers | shared | stack | spills |"
-    yield "|---|---|---|---|---|---|"
-    yield from resources(reports)
+        yield name, shape, f"{moved / 1e6:.0f}", *(f"{moved / copy * 1e6:.0f}" for copy in COPIES.values())
+
+
+def write_table(path, columns, rows):
+    lines = ("\t".join(map(str, row)) for row in (columns, *rows))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--arch", default="90a")
-    parser.add_argument("--output", default=str(ROOT / "perf/KERNELS.md"))
+    parser.add_argument("--output", default=str(ROOT / "perf/raw"), metavar="FOLDER")
     options = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:
@@ -225,8 +192,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         texts = list(pool.map(lambda s: compiler_report(nvcc, options.arch, s, folder), sources))
     reports = [(source.name, text) for source, text in zip(sources, texts)]
-    Path(options.output).write_text("\n".join(page(options.arch, version, reports)) + "\n",
-                                    encoding="utf-8")
+    folder = Path(options.output)
+    write_table(folder / "kernel_registers.tsv",
+                (f"file ({version}, sm_{options.arch})", "kernel", "registers", "shared", "stack", "spills"),
+                resources(reports))
+    write_table(folder / "kernel_traffic.tsv", ("operation", "per", "bytes", "arithmetic"), OPERATIONS)
+    write_table(folder / "kernel_floors.tsv", ("operation", "on", "MB", *(f"{gpu}, us" for gpu in COPIES)), floors())
 
 
 if __name__ == "__main__":
