@@ -9,11 +9,13 @@
 - that only `comm` and `config` list the dimensions of the grid one by one;
 - that every relative link of a page points to something that exists;
 - that the front page stays short;
+- that each table of perf/raw says what, where and when it was measured;
 - that every file of tests is run by its folder's CMakeLists.txt;
 - that tests/bad_input.tsv is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
 """
+import json
 import posixpath
 import re
 import subprocess
@@ -242,6 +244,27 @@ def check_front_page(root, files):
         yield f"README.md: has {lines} lines, may have {FRONT_PAGE_LINES}: move detail to the pages of the folders"
 
 
+RAW_KEYS = {"name", "section", "command", "machine", "date", "columns", "rows"}
+
+
+def check_raw_figures(root, files):
+    """perf/README.md describes the tables."""
+    for path in files:
+        if not re.fullmatch(r"perf/raw/\w+\.json", path):
+            continue
+        page = (root / "perf/RESULTS.md").read_text(encoding="utf-8")
+        sections = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                    for title in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+        for table in json.loads((root / path).read_text(encoding="utf-8")):
+            name = table.get("name", "a table")
+            if set(table) - {"note"} != RAW_KEYS:
+                yield f"{path}: {name} needs {', '.join(sorted(RAW_KEYS))}"
+            elif table["section"] not in sections:
+                yield f"{path}: {name}: perf/RESULTS.md has no section '{table['section']}'"
+            elif any(len(row) != len(table["columns"]) for row in table["rows"]):
+                yield f"{path}: {name}: a row is not as long as columns"
+
+
 TEST_FILE = re.compile(r"tests/[a-z]+/([a-z0-9_]+_test)\.(cc|py|sh)$")
 
 
@@ -275,7 +298,7 @@ def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
             *check_dimensions(root, files), *check_looks(root, files), *check_links(root, files),
-            *check_front_page(root, files),
+            *check_front_page(root, files), *check_raw_figures(root, files),
             *check_tests_run(root, files)]
 
 
@@ -384,6 +407,17 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"README.md": "a\n" * 130, "src/README.md": "a\n" * 131})
         self.expect({"README.md": "a\n" * 131}, "README.md: has 131 lines, may have 130: move detail to the pages "
                     "of the folders")
+
+    def test_raw_figures_that_do_not_say_what_they_are(self):
+        table = {"name": "steps", "section": "a-cpu", "command": "x", "machine": "A", "date": "2026-11-28",
+                 "columns": ["T", "s"], "rows": [[64, 1.5]]}
+        for change, message in [({}, None), ({"note": "quiet"}, None),
+                                ({"date": None}, "steps needs columns, command, date, machine, name, rows, section"),
+                                ({"section": "gpu"}, "steps: perf/RESULTS.md has no section 'gpu'"),
+                                ({"rows": [[64]]}, "steps: a row is not as long as columns")]:
+            changed = {key: value for key, value in {**table, **change}.items() if value is not None}
+            self.expect({"perf/RESULTS.md": "# Results\n\n## A CPU\n", "perf/raw/steps.json": json.dumps([changed])},
+                        *([f"perf/raw/steps.json: {message}"] if message else []))
 
     def test_a_test_that_nothing_runs(self):
         cmake = "trireme_test(b_test SOURCES b_test.cc)\nforeach(script c_test)"
