@@ -5,6 +5,11 @@
 // all ranks see each other's memory, and kernels and switches add up in place. Memory is in one
 // window at most, which all versions accept. With further communicators it is registered as a
 // buffer, which saves copies where a path allows it.
+//
+// A window is collective and equally large on all ranks. So a tied parameter's block, which other
+// stages have too, is not part of a stage's gradients. If a single rank were refused a window at
+// once, the others would hang in it until the watchdog ends the job. An error that NCCL finds later
+// is a fault like any other. NCCL_WIN_ENABLE=0 turns windows off.
 #pragma once
 
 #include <cstddef>
