@@ -7,7 +7,7 @@
 - what stands at the top level, and that source files and folders are named in snake_case;
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
 - that only `comm` and `config` list the dimensions of the grid one by one;
-- that every relative link of a page points to something that exists;
+- that every relative link of a page points to something that exists, and to a heading of it;
 - that the front page stays short;
 - that each table of perf/raw says what, where and when it was measured;
 - that every file of tests is run by its folder's CMakeLists.txt;
@@ -225,15 +225,31 @@ def check_looks(root, files):
             yield f"{path}: {found}: use base/files.h, or base/kernel_files.h for /proc and /sys"
 
 
+def prose(path):
+    """A page without its blocks of code."""
+    return re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors(page):
+    """What links may name after `#`: the headings, as GitHub names them."""
+    for heading in re.findall(r"^#+ +(.*)$", prose(page), re.MULTILINE):
+        words = LINK.sub(lambda link: link[0][1:link[0].index("]")], heading)
+        yield re.sub(r"[^\w -]", "", words.strip().lower()).replace(" ", "-")
+
+
 def check_links(root, files):
     for path in files:
         if not path.endswith(".md"):
             continue
-        text = re.sub(r"```.*?```", "", (root / path).read_text(encoding="utf-8"), flags=re.DOTALL)
-        for link in LINK.findall(text):
-            target = link.split("#")[0]
-            if target and ":" not in target and not ((root / path).parent / target).exists():
+        for link in LINK.findall(prose(root / path)):
+            target, _, anchor = link.partition("#")
+            page = (root / path).parent / target if target else root / path
+            if ":" in link:
+                continue
+            if not page.exists():
                 yield f"{path}: the link to {target} leads nowhere"
+            elif anchor and page.suffix == ".md" and anchor not in anchors(page):
+                yield f"{path}: the link to {link} names no heading"
 
 
 def check_front_page(root, files):
@@ -322,7 +338,9 @@ class PlantedViolations(unittest.TestCase):
             "src/cli/main.cc": '#include "trireme/io/dataset.h"',
             "src/ops/matmul_cpu.cc": "#include <oneapi/dnnl/dnnl.hpp>\n#include <blis.h>",
             "io/file.cc": "#include <hdf5.h>\n#include <sentencepiece_processor.h>",
-            "io/README.md": "[code](file.cc#L1) [web](https://example.org) [here](#part)",
+            "io/README.md": "# Files\n## The `part.json` of [it](file.cc)\n[code](file.cc#L1) "
+                            "[web](https://example.org) [here](#the-partjson-of-it) [there](../jobs/a.md#b)",
+            "jobs/a.md": "# B",
             ".ci/run": "",
         })
 
@@ -399,9 +417,12 @@ class PlantedViolations(unittest.TestCase):
                     "src/train/a.cc: ifstream: use base/files.h, or base/kernel_files.h for /proc and /sys",
                     "src/train/a.cc: filesystem::exists: use base/files.h, or base/kernel_files.h for /proc and /sys")
 
-    def test_link_to_a_missing_file(self):
+    def test_link_to_nothing(self):
         self.expect({"README.md": "see [it](src/none.md)"},
                     "README.md: the link to src/none.md leads nowhere")
+        self.expect({"README.md": "# A\nsee [it](src/b.md#a), [here](#b)", "src/b.md": "# B\n```\n# a\n```"},
+                    "README.md: the link to src/b.md#a names no heading",
+                    "README.md: the link to #b names no heading")
 
     def test_a_long_front_page(self):
         self.expect({"README.md": "a\n" * 130, "src/README.md": "a\n" * 131})
