@@ -1,4 +1,4 @@
-// The HDF5 part of a checkpoint file (format: io/README.md, "Checkpoints").
+// The HDF5 part of a checkpoint file (format: io/CHECKPOINTS.md).
 #pragma once
 
 #include <string>

@@ -1,3 +1,7 @@
+// Reads checkpoints. Rank 0 checks the closing record and reads the headers for all ranks; each
+// rank checks the checksums of an equal share of the bytes. Then the tensors are read in rounds
+// (read_plan.h, shared_read.h). The slices of a GPU are copied to it as soon as they are complete,
+// so that host memory never holds a whole model that a GPU holds.
 #include <algorithm>
 
 #include <fcntl.h>

@@ -1,3 +1,21 @@
+// Writes checkpoints. All ranks agree between the steps; if one rank fails, all give up in the same
+// way, and the older checkpoints stay as they were. The steps:
+//
+// Rank 0 gathers names, shapes and slices up a tree of ranks, and checks that each element of each
+// tensor is owned exactly once (checkpoint_plan.h).
+//
+// Rank 0 reserves the space, so that a full disk shows before the first byte is written, and makes
+// NAME.GENERATION.partial with all groups, datasets and attributes. So no rank waits for another
+// over metadata, and ranks that outlived a lost step write into a file of their own.
+//
+// All ranks open the file as one parallel HDF5 file and write their slabs. Ranks that hold copies
+// of the same elements divide them evenly, in shares cut at multiples of 65,536 elements. A flat
+// range of a d-dimensional tensor consists of at most 2d - 1 slabs. Where a rank's part consists of
+// short runs in the file, the tensor's owners first exchange elements (regroup.h).
+//
+// Rank 0 adds the checksums, which were computed from memory, and the closing record. Everything is
+// synced, and the ranks read all of it back and compare. Rank 0 checks that the run folder is still
+// ours, renames the file, and removes older checkpoints.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>

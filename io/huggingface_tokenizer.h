@@ -1,4 +1,28 @@
-// The tokenizer of a tokenizer.json of Hugging Face.
+// The tokenizer of a tokenizer.json of Hugging Face. It gives the tokens that their package gives
+// with add_special_tokens = False and encode_special_tokens = True. Read are:
+//
+// - model: BPE of bytes, also with ignore_merges; WordPiece.
+// - pre_tokenizer: with BPE ByteLevel without add_prefix_space, alone or after up to 32 Splits (by
+//   regular expressions or strings, Isolated); with WordPiece BertPreTokenizer; Sequence.
+// - normalizer: NFC, NFD, NFKC, NFKD, BertNormalizer, Sequence; up to 32 in all.
+// - added_tokens: those that are not special are found in texts as they are written. Of these
+//   single_word, lstrip, rstrip, and normalized beside a normalizer, are refused. Special tokens
+//   that are written out in a text are ordinary text. Numbers of tokens must leave none out.
+// - post_processor: ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing. What they add
+//   around a text is not added, since documents end with one end of text.
+// - truncation, padding and decoder are ignored.
+//
+// Everything else is refused by its name (Unigram, Metaspace, byte_fallback, dropout and so on). Of
+// regular expressions (split_pattern.h) anchors, looking behind and what PCRE2 and Oniguruma read
+// differently are refused; of (?i:...) all but ASCII words without ss, ff, fi, fl and st, and
+// classes of ASCII letters. A match that takes more than 10 million steps throws.
+//
+// Bytes that are not UTF-8 become the tokens of these bytes; WordPiece reads each as U+FFFD.
+// Decoding WordPiece puts a space before each word, and what was normalised or unknown stays so.
+//
+// Normal forms and classes are those of Debian's utf8proc (Unicode 14 or 15) and PCRE2 (14). The
+// package has older ones for BERT's normalizer (Unicode 8) and newer ones for patterns, so
+// characters that are newer than its own may have other tokens.
 #pragma once
 
 #include <functional>

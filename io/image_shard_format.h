@@ -1,4 +1,4 @@
-// Shared by the writer and the readers of image shards (format: io/README.md, "Image shards").
+// Shared by the writer and the readers of image shards (format: io/DATA_SHARDS.md, "Image shards").
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Shared by the writer and the readers of token shards (format: io/README.md, "Token shards").
+// Shared by the writer and the readers of token shards (format: io/DATA_SHARDS.md, "Token shards").
 #pragma once
 
 #include <array>

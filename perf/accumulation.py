@@ -49,7 +49,7 @@ class Study:
             sys.exit(f"{results.path}: of other options; give another file to --results")
         folder = network.folder.parent
         text = folder / "text.txt"
-        text.write_text("".join((ROOT / name).read_text(encoding="utf-8") for name in ("src/README.md", "io/README.md")) * 8,
+        text.write_text("".join(page.read_text(encoding="utf-8") for page in sorted(ROOT.glob("*/*.md"))) * 4,
                         encoding="utf-8")
         subprocess.run([ROOT / "build/release/bin/trireme", "prepare", "--input", text, "--output", folder / "data", "--tokenizer",
                         "byte"], check=True, stdout=subprocess.DEVNULL)

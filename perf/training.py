@@ -64,7 +64,7 @@ class Trainer:
         self.number = 0
         data = network.folder.parent / "data"
         text = network.folder.parent / "text.txt"
-        text.write_text("".join((ROOT / name).read_text(encoding="utf-8") for name in ("src/README.md", "io/README.md")) * 4,
+        text.write_text("".join(page.read_text(encoding="utf-8") for page in sorted(ROOT.glob("*/*.md"))) * 2,
                         encoding="utf-8")
         subprocess.run([ROOT / "build/release/bin/trireme", "prepare", "--input", text, "--output", data, "--tokenizer", "byte"],
                        check=True, stdout=subprocess.DEVNULL)

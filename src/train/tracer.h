@@ -1,5 +1,6 @@
 // Writes chosen steps as a Chrome trace (chrome://tracing, ui.perfetto.dev): what each rank
-// computed, sent and waited for, with all ranks on one clock. The file's format is in io/README.md.
+// computed, sent and waited for, with all ranks on one clock. The file's format is in
+// io/RUN_FOLDER.md.
 #pragma once
 
 #include <cstdint>

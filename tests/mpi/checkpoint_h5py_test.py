@@ -1,4 +1,4 @@
-"""Reads a checkpoint as io/README.md says: with h5py, in three lines. Status 77: skipped."""
+"""Reads a checkpoint as io/CHECKPOINTS.md says: with h5py, in three lines. Status 77: skipped."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ assert {name: file.attrs[name] for name in file.attrs} == {
     "format_version": 1, "step": 1000, "samples": 32000, "seed": 7,
     "config": "[model]\\nlayers=2\\n"}, dict(file.attrs)
 
-# The checksum, as io/README.md defines it.
+# The checksum, as io/CHECKPOINTS.md defines it.
 def mix(n):
     n = n + np.uint64(0x9E3779B97F4A7C15)
     n = (n ^ (n >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

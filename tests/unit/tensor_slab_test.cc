@@ -138,7 +138,7 @@ TEST(TensorChecksum, PartsAddUpWhereverTheyAreCut) {
     EXPECT_EQ(tensor_checksum(all.subspan(at), at) + tensor_checksum(all.first(at), 0), whole);
   }
   EXPECT_NE(tensor_checksum(all, 1), whole);
-  // What the formula in io/README.md gives, computed elsewhere.
+  // What the formula in io/CHECKPOINTS.md gives, computed elsewhere.
   const std::vector<std::uint32_t> two = {3, 5};
   EXPECT_EQ(tensor_checksum(two, 4095), 0x2b61bcbb9d3deb66u);
 }

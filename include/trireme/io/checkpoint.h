@@ -1,5 +1,5 @@
 // Checkpoints. Each is one HDF5 file that holds whole (unsharded) tensors, whatever grid wrote it
-// (format: io/README.md).
+// (format: io/CHECKPOINTS.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Image shards. Each is one HDF5 file of labelled pictures of one size (io/README.md, "Image
+// Image shards. Each is one HDF5 file of labelled pictures of one size (io/DATA_SHARDS.md, "Image
 // shards").
 #pragma once
 

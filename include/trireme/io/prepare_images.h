@@ -52,10 +52,10 @@ struct PrepareImagesResult {
 // makes no folder.
 void check_validation(const PrepareImagesOptions& options);
 
-// Turns the pictures of folders and archives into shards. io/README.md says which folder becomes
-// which class and which split. The shards depend on the inputs and the options, not on the number
-// of threads. Pictures are kept in the output folder until all are read; memory holds some bytes
-// for each.
+// Turns the pictures of folders and archives into shards. io/DATA_SHARDS.md says which folder
+// becomes which class and which split. The shards depend on the inputs and the options, not on the
+// number of threads. Pictures are kept in the output folder until all are read; memory holds some
+// bytes for each.
 //
 // Throws DataError if an input is missing, unreadable or no archive, if a picture is bad and
 // skip_bad is not set, if sizes differ and no size is asked for, or if folders or a split leave one

@@ -1,6 +1,6 @@
 // A run has one history: each checkpoint of a run folder is an ancestor of the later ones. A start
 // that does not continue the newest checkpoint begins a branch. Then everything that is not an
-// ancestor of its starting point moves to superseded/<generation>/ (io/README.md).
+// ancestor of its starting point moves to superseded/<generation>/ (io/RUN_FOLDER.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Files of named tensors in the format safetensors, as Hugging Face defined it (io/README.md).
+// Files of named tensors in the format safetensors, as Hugging Face defined it (io/CHECKPOINTS.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Token shards. Each is one HDF5 file of tokenised text (io/README.md, "Token shards").
+// Token shards. Each is one HDF5 file of tokenised text (io/DATA_SHARDS.md, "Token shards").
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What carries the collectives of a run: communication.json in the run folder (io/README.md).
+// What carries the collectives of a run: communication.json in the run folder (io/RUN_FOLDER.md).
 #pragma once
 
 #include <cstdint>

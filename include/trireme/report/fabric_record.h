@@ -1,4 +1,4 @@
-// The network of a run: fabric.json in the run folder (io/README.md).
+// The network of a run: fabric.json in the run folder (io/RUN_FOLDER.md).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Writes metrics.jsonl, with one line (a JSON object) per step and per evaluation, and the same
-// data for TensorBoard (io/README.md).
+// data for TensorBoard (io/RUN_FOLDER.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How each rank spent its time lately: ranks.json in the run folder (io/README.md).
+// How each rank spent its time lately: ranks.json in the run folder (io/RUN_FOLDER.md).
 #pragma once
 
 #include <cstddef>

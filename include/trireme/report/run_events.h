@@ -1,5 +1,5 @@
-// What happened to a run besides its steps: events.jsonl in the run folder (io/README.md). Unlike
-// metrics.jsonl it is never cut back, so it also tells about steps that were done twice.
+// What happened to a run besides its steps: events.jsonl in the run folder (io/RUN_FOLDER.md).
+// Unlike metrics.jsonl it is never cut back, so it also tells about steps that were done twice.
 #pragma once
 
 #include <cstdint>
