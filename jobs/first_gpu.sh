@@ -18,6 +18,7 @@ usage: jobs/first_gpu.sh run OUT [--minutes N] [--only WORD] [--steps-from FILE]
     --text FILE      what is trained on; default: this repository's own pages and sources
     --cuda           packs the CUDA libraries too (about 1 GB)
   steps              prints the steps: NAME :: SECONDS :: LIMIT :: NEEDS :: COMMAND
+                     (begins where SECONDS are left of the whole time; is ended after LIMIT seconds)
   --help             this text
 
 Exit status of run: 0 if every step that ran passed, 1 if one did not, 2 for a wrong option,
