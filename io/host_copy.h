@@ -1,5 +1,5 @@
 // Copies of slices in host memory, in the types that files have, where the file system can use
-// them.
+// them. A checkpoint is read one slice at a time, so the host never holds all that a GPU holds.
 #pragma once
 
 #include "trireme/io/tensor_slice.h"

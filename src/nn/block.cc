@@ -22,6 +22,7 @@ Parameter& BuildContext::share(ParameterSet& parameters, ParameterSpec spec) {
     return *known.first;
   }
   if (separates_uses) return parameters.add_use(std::move(spec), *known.first);
+  // Otherwise the uses on one stage add up in the order of its schedule, which the bits depend on.
   known.first->add_use();
   return *known.first;
 }

@@ -100,6 +100,8 @@ Tensor BatchNorm::moments_of(ops::Context& ctx, const Tensor& rows) const {
   const Tensor moments = ctx.allocate({2, options_.channels}, DType::kF32);
   ops::batch_moments(ctx, rows, moments);
   if (sharing() == 1) return moments;
+  // Moments are merged, so no digits cancel as in a sum of squares. The communicator is the norms'
+  // own, so they wait for no reduction of gradients.
   const Tensor parts = ctx.allocate({sharing(), 2, options_.channels}, DType::kF32);
   options_.replicas
       ->all_gather(ctx.stream, moments.reshape({moments.elements()}),

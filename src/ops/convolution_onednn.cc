@@ -38,6 +38,8 @@ memory::desc weights(const ConvolutionShape& s, DType dtype, bool any) {
 
 // Activations stay in our order, so that nothing is copied between operations. Weights, which are
 // small, are brought into oneDNN's order for each call; their gradient comes back and is added.
+// oneDNN divides the sums of a weight gradient among threads, so their bits depend on the number of
+// threads.
 class OneDnnConvolution final : public ConvolutionEngine {
  public:
   OneDnnConvolution() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {

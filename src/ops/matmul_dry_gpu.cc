@@ -19,7 +19,8 @@ std::unique_ptr<MatmulEngine> make_dry_gpu_matmul() {
   return std::make_unique<DryGpuMatmul>();
 }
 
-// Rows of the auxiliary matrix must begin at multiples of 8 elements.
+// Rows of the auxiliary matrix must begin at multiples of 8 elements. cuBLASLt returns the gradient
+// of a bias in the type of the result, and ours is fp32.
 bool cublaslt_may_fuse(const MatmulCall& call) {
   if (call.bias != nullptr && call.bias_dtype != call.c_dtype) return false;
   if (call.bias_gradient != nullptr && call.c_dtype != DType::kF32) return false;

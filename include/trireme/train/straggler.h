@@ -1,6 +1,8 @@
 // Finds the ranks, nodes and links that hold up a run. In a synchronous step all ranks take the
 // same time; the one that the others wait for is the one that waits least. So each rank's own time
-// (computing, waiting for data) is compared with that of ranks that do the same work.
+// (computing, waiting for data) is compared with that of ranks that do the same work. A slow link
+// shows in everybody's waiting, so links are measured apart, where all ranks stand still. A
+// processor that is taken away while its rank moves data, not while it computes, shows in neither.
 #pragma once
 
 #include <cstddef>
