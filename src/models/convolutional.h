@@ -1,6 +1,9 @@
 // What families of convolutional networks that classify pictures have in common: the values and
 // keys of all of them, their first and last blocks, and the plan and the operations of a network
-// whose layers are known.
+// whose layers are known. They are as torchvision has them: batch norms with epsilon 1e-5 and
+// momentum 0.1, convolutions without biases, a classifier with one; norms and biases do not decay.
+// Weights of convolutions are normal with variance 2 / (output channels x taps) at first.
+// Convolutions are not split over tensor ranks.
 #pragma once
 
 #include <functional>
@@ -28,7 +31,11 @@ struct ConvolutionalConfig {
   std::int64_t image = 224;  // side of the picture, pixels
   Stem stem = Stem::kImagenet;
   double label_smoothing = 0.0;
-  bool sync = false;  // batch norms take their statistics from all data replicas
+  // In training batch norms take their statistics from the micro-batches that the data replicas
+  // compute together, as one rank with as many times the samples would; the replicas then divide
+  // the micro-batches of a step. Otherwise from a micro-batch, the same samples on every grid, so
+  // that results depend on batch.micro.
+  bool sync = false;
 };
 
 // A convolution, and perhaps the largest of 3 x 3 pixels with stride 2.

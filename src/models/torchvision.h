@@ -1,4 +1,6 @@
-// What the names of torchvision's models have in common.
+// What the names of torchvision's models have in common. There is no file that describes such a
+// model: the keys model.* do. The weight of a convolution is (output channels, height, width, input
+// channels of a group) here, and (output channels, input channels of a group, height, width) there.
 #pragma once
 
 #include <string>

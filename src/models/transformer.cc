@@ -70,6 +70,7 @@ Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in)
   const Value attended =
       drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);
   const auto [sum, normed] = norm2_.forward_added(tape, x, attended);
+  // The last addition is a pass of its own: the next norm is behind a boundary between blocks.
   return {nn::add(tape, sum, drop(tape, batch, mlp_.forward(tape, normed), 1))};
 }
 

@@ -1,5 +1,8 @@
 // BERT (Devlin et al. 2019): a bidirectional transformer with norms behind the residual sums, which
-// predicts tokens that were masked.
+// predicts tokens that were masked. Embedding and head share their matrix. GELU is the one by the
+// error function. Initial values are normal with deviation 0.02 for weights, positions and
+// segments, 0 for biases, 1 for weights of norms; norms and biases do not decay. The published
+// models have dropout 0.1, and as much of the attention's weights, which ours never drop.
 #pragma once
 
 #include <string_view>
@@ -26,7 +29,8 @@ struct BertConfig {
   std::int64_t targets() const;
 };
 
-// The segments that the model tells apart. The data have one, the first.
+// The segments that the model tells apart. The data have one, the first, so training changes the
+// first row of their table alone, but for weight decay.
 inline constexpr std::int64_t kBertSegments = 2;
 
 // The preset of that name. Throws ConfigError for an unknown one; the message lists the known.

@@ -11,7 +11,9 @@ namespace trireme::models {
 ForeignModel transformers_model(const BertConfig& config);
 
 // The keys of the model that a config.json of model_type "bert" describes. Throws ConfigError,
-// which names the field, for what our models do not have.
+// which names the field, for what our models do not have: other activations than gelu, relative
+// positions, another number of segments than two, decoders, an untied head. A decoder in the file
+// that differs from the embedding is refused too.
 ForeignKeys keys_of_bert(const Json& config);
 
 }  // namespace trireme::models

@@ -8,13 +8,18 @@
 
 namespace trireme::models {
 
-// The stem for CIFAR takes stride 1, and so does the first stage that would halve the picture.
+// The published model halves a picture five times, first in its stem, and of 32 pixels would leave
+// one. The stem for CIFAR takes stride 1, and so does the first stage that would halve the picture,
+// as is customary (github.com/kuangliu/pytorch-cifar, whose model has ReLU in the place of ReLU6
+// and a convolution on the residual path of three blocks): the head then sees 4 x 4 pixels.
 struct MobileNetV2Config : ConvolutionalConfig {
   // Blocks in a row: the first of them has the stride, and widens the picture to `channels`.
   struct Stage {
     std::int64_t expansion, channels, blocks, stride;
   };
 
+  // Of the channels of all layers but the last, which never has less than 1,280. Each is a multiple
+  // of 8, as in the published code.
   double width_multiple = 1.0;
   double dropout = 0.2;  // before the classifier
   std::vector<Stage> stages = published_stages();

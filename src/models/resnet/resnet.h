@@ -1,4 +1,5 @@
-// ResNet (He et al. 2016): a stem, residual blocks, and a head that classifies.
+// ResNet (He et al. 2016): a stem, residual blocks, and a head that classifies, whose weights and
+// biases are uniform within 1 / sqrt(its inputs) at first.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,7 @@
 // Vision transformers as transformers has them (ViTForImageClassification): the names of their
-// tensors, and their config.json.
+// tensors, and their config.json. The weight of the patches is (width, height, width of a patch,
+// colours) here, and (width, colours, height, width of a patch) there. Files get numbers for the
+// names of classes.
 #pragma once
 
 #include "trireme/base/json.h"
