@@ -2,10 +2,11 @@
 # Installs a build into a temporary prefix, moves the prefix, then builds and runs a project outside
 # the source tree that finds it there.
 #
-#     install_test.sh SOURCE_FOLDER BUILD_FOLDER
+#     install_test.sh SOURCE_FOLDER BUILD_FOLDER MPIEXEC
 set -euo pipefail
 source_dir=$1
 build_dir=$2
+mpiexec=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -54,6 +55,26 @@ for program in consumer links_all; do
   said=$("$work/build/$program")
   [[ $said == "6 (2, 3)" ]] || fail "$program said '$said'"
 done
+
+# The program of the libraries' page, as the page shows it.
+mkdir "$work/page"
+for name in train.cc CMakeLists.txt; do
+  python3 "$source_dir/tests/support/page_code.py" "$source_dir/include/trireme/README.md" $name "$work/page/$name"
+done
+cmake -G Ninja -S "$work/page" -B "$work/page/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release \
+      > "$work/configure.log"
+cmake --build "$work/page/build" > "$work/build.log" || { cat "$work/build.log"; fail "the page's program does not build"; }
+if [[ -e $build_dir/bin/trireme ]]; then
+  (
+    cd "$work/page"
+    "$prefix/bin/trireme" prepare --input "$source_dir/README.md" --output data --tokenizer byte > prepare.log
+    OMP_NUM_THREADS=1 "$mpiexec" -n 2 build/train data/train.h5 > losses
+    awk '/^step [0-9]+: loss/ { last = $4; if (!first) first = $4; ++steps }
+         END { exit !(steps == 20 && last < 0.9 * first) }' losses || fail "the page's program said $(cat losses)"
+    ! said=$(build/train 2>&1) && [[ $said == *"give the path of a shard"* ]] ||
+      fail "without a shard the page's program said '$said'"
+  )
+fi
 if [[ -e $build_dir/bin/trireme ]]; then
   "$prefix/bin/trireme" version
   (
