@@ -15,7 +15,7 @@ class Trireme(CMakePackage):
     # No homepage, url or maintainers: there is no public page, no archive whose checksum could stand
     # here, and no account to notify. Build a working copy, with `spack dev-build` or
     # `spack develop`, under this version.
-    version("0.1.0")
+    version("0.2.0")
 
     license("Apache-2.0")
 

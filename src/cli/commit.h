@@ -5,7 +5,7 @@
 
 namespace trireme::cli {
 
-std::string program_version();  // "0.1.0"
+std::string program_version();  // "0.2.0"
 // Where it was built in a git repository: "1a2b3c4d5e6f-dirty"; else empty.
 std::string program_commit();
 // Both, with a blank between them.

@@ -11,6 +11,7 @@
 - that the front page and the map of the code stay short;
 - that each table of perf/raw says what, where and when it was measured;
 - that every file of tests is run by its folder's CMakeLists.txt;
+- that pages and recipes name the version of CMakeLists.txt, and modules/CHANGES.md begins with it;
 - that tests/bad_input.tsv is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
@@ -295,6 +296,24 @@ def check_tests_run(root, files):
             yield f"{path}: no line of its folder's CMakeLists.txt runs it"
 
 
+VERSION = re.compile(r"^project\(\w+ VERSION ([0-9.]+)", re.MULTILINE)
+NAMED_VERSION = re.compile(r"(?:trireme[-_@/]|find_package\(trireme )(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+def check_version(root, files):
+    if "CMakeLists.txt" not in files:
+        return
+    version = VERSION.search((root / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+    for path in files:
+        if not path.endswith(".md") and not path.startswith(("modules/", "tests/install/")):
+            continue
+        text = (root / path).read_text(encoding="utf-8")
+        for other in sorted(set(NAMED_VERSION.findall(path + "\n" + text)) - {version, version.rpartition(".")[0]}):
+            yield f"{path}: names version {other}; this is {version}"
+        if path == "modules/CHANGES.md" and re.findall(r"^## (.*)$", text, re.MULTILINE)[:1] != [version]:
+            yield f"{path}: does not begin with {version}"
+
+
 def files_of(root):
     """What git tracks, as paths relative to root; without git every file but hidden ones."""
     if (root / ".git").exists():
@@ -315,7 +334,7 @@ def problems(root):
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
             *check_dimensions(root, files), *check_looks(root, files), *check_links(root, files),
             *check_short_pages(root, files), *check_raw_figures(root, files),
-            *check_tests_run(root, files)]
+            *check_tests_run(root, files), *check_version(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -447,6 +466,16 @@ class PlantedViolations(unittest.TestCase):
                      "tests/unit/c_test.py": "", "tests/mpi/b_test.py": "", "tests/unit/helper.cc": ""},
                     "tests/mpi/b_test.py: no line of its folder's CMakeLists.txt runs it",
                     "tests/unit/a_test.cc: no line of its folder's CMakeLists.txt runs it")
+
+    def test_another_version(self):
+        cmake = "project(Trireme VERSION 0.2.0 LANGUAGES CXX)"
+        self.expect({"CMakeLists.txt": cmake, "modules/CHANGES.md": "# Changes\n\n## 0.2.0\n\n## 0.1.0\n",
+                     "modules/easybuild/Trireme-0.2.0-gmpich.eb": "trireme-0.2.0.tar.gz, fmt 10.1.0",
+                     "perf/a.txt": "trireme_0.1.0.deb"})
+        self.expect({"CMakeLists.txt": cmake, "modules/CHANGES.md": "## 0.1.0\n",
+                     "modules/Trireme-0.1.0.eb": "", "README.md": "/opt/trireme/0.1.0"},
+                    "README.md: names version 0.1.0; this is 0.2.0", "modules/CHANGES.md: does not begin with 0.2.0",
+                    "modules/Trireme-0.1.0.eb: names version 0.1.0; this is 0.2.0")
 
     def test_layers_have_no_cycle(self):
         for layer, below in LAYERS.items():
