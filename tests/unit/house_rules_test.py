@@ -297,7 +297,7 @@ def check_tests_run(root, files):
 
 
 VERSION = re.compile(r"^project\(\w+ VERSION ([0-9.]+)", re.MULTILINE)
-NAMED_VERSION = re.compile(r"(?:trireme[-_@/]|find_package\(trireme )(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
+NAMED_VERSION = re.compile(r"(?:trireme[-_@/](?=\d+\.\d+\.\d)|find_package\(trireme )([\d.]*\d)", re.IGNORECASE)
 
 
 def check_version(root, files):
@@ -471,10 +471,11 @@ class PlantedViolations(unittest.TestCase):
         cmake = "project(Trireme VERSION 0.2.0 LANGUAGES CXX)"
         self.expect({"CMakeLists.txt": cmake, "modules/CHANGES.md": "# Changes\n\n## 0.2.0\n\n## 0.1.0\n",
                      "modules/easybuild/Trireme-0.2.0-gmpich.eb": "trireme-0.2.0.tar.gz, fmt 10.1.0",
-                     "perf/a.txt": "trireme_0.1.0.deb"})
+                     "jobs/a.md": "module load trireme/1.0, find_package(Trireme 0.2)", "perf/a.txt": "trireme_0.1.0.deb"})
         self.expect({"CMakeLists.txt": cmake, "modules/CHANGES.md": "## 0.1.0\n",
-                     "modules/Trireme-0.1.0.eb": "", "README.md": "/opt/trireme/0.1.0"},
-                    "README.md: names version 0.1.0; this is 0.2.0", "modules/CHANGES.md: does not begin with 0.2.0",
+                     "modules/Trireme-0.1.0.eb": "", "README.md": "/opt/trireme/0.1.0, find_package(Trireme 0.3)"},
+                    "README.md: names version 0.1.0; this is 0.2.0", "README.md: names version 0.3; this is 0.2.0",
+                    "modules/CHANGES.md: does not begin with 0.2.0",
                     "modules/Trireme-0.1.0.eb: names version 0.1.0; this is 0.2.0")
 
     def test_layers_have_no_cycle(self):
