@@ -14,6 +14,7 @@
 namespace trireme::models {
 
 const std::vector<const Family*>& families() {
+  // The first is also that of runs from before there were families.
   static const std::vector<const Family*> kFamilies = {
       &gpt_family(), &bert_family(), &mobilenet_v2_family(), &resnet_family(), &vit_family()};
   return kFamilies;
