@@ -334,7 +334,7 @@ class Train(unittest.TestCase):
                       self.output)
 
     def test_a_version_that_changes_bits_is_told(self):
-        """The table in src/README.md; what touches this machine is told where a checkpoint is of before it."""
+        """The table in modules/CHANGES.md; what touches this machine is told where a checkpoint is of before it."""
         self.start_over_from("this-version", 20)
         self.train("this-version", 2)
         self.assertNotIn("arithmetic was", self.output)

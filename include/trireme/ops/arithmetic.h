@@ -1,6 +1,6 @@
 // The table of changes of this program that change the bits of results: across one of them results
 // agree to rounding. Checkpoints hold the number of the last one, and a resume from an earlier one
-// says so. src/README.md has the table for users.
+// says so. modules/CHANGES.md has the table for users.
 #pragma once
 
 #include <span>
