@@ -63,7 +63,9 @@ FOREIGN = [
 ]
 
 TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "src", "include",
-             "jobs", "modules", "io", "tests", "perf"}
+             "jobs", "modules", "io", "tests", "perf",
+             # What tools look for there.
+             ".ci", ".clang-format", ".clang-tidy", ".editorconfig", ".githooks", ".github", ".gitignore"}
 
 # What newcomers read; detail belongs on the pages of the folders, and in headers.
 PAGE_LINES = {"README.md": 130, "src/README.md": 200}
@@ -143,7 +145,7 @@ def check_includes(root, files):
 
 def check_names(files):
     for top in sorted({path.split("/")[0] for path in files}):
-        if not top.startswith(".") and top not in TOP_LEVEL:
+        if top not in TOP_LEVEL:
             yield f"{top}: nothing of this name belongs at the top level"
     for path in files:
         parts = Path(path)
@@ -315,7 +317,7 @@ def check_version(root, files):
 
 
 def files_of(root):
-    """What git tracks, as paths relative to root; without git every file but hidden ones."""
+    """What git tracks, as paths relative to root; without git every file but hidden folders."""
     if (root / ".git").exists():
         git = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True,
                              check=False)
@@ -325,7 +327,7 @@ def files_of(root):
     found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     left_out = ("build", "runs", "data")
     return sorted(path.as_posix() for path in found
-                  if not any(part.startswith(".") for part in path.parts)
+                  if not any(part.startswith(".") for part in path.parts[:-1])
                   and not path.parts[0].startswith(left_out))
 
 
@@ -399,6 +401,7 @@ class PlantedViolations(unittest.TestCase):
 
     def test_names(self):
         self.expect({"docs/a.txt": ""}, "docs: nothing of this name belongs at the top level")
+        self.expect({".editorconfig": "", ".envrc": ""}, ".envrc: nothing of this name belongs at the top level")
         self.expect({"tests/unit/MyTest.cc": ""}, "tests/unit/MyTest.cc: 'MyTest' is not snake_case")
         self.expect({"jobs/quick-start.sh": ""},
                     "jobs/quick-start.sh: 'quick-start' is not snake_case")
