@@ -8,29 +8,11 @@
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 #include "trireme/topology/rank_order.h"
 
 namespace trireme {
 namespace {
-
-struct Line {
-  std::string text;
-  int number;
-};
-
-std::vector<Line> lines_of(std::string_view text) {
-  std::vector<Line> lines;
-  for (int number = 1; !text.empty(); ++number) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    line = line.substr(0, line.find('#'));
-    const std::size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos) continue;
-    line = line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
-    lines.push_back({std::string(line), number});
-  }
-  return lines;
-}
 
 std::optional<std::int64_t> whole_number(const std::string& text) {
   std::int64_t value = 0;
@@ -44,7 +26,9 @@ std::optional<std::int64_t> whole_number(const std::string& text) {
 class OrderFile {
  public:
   OrderFile(std::string_view text, std::string origin, const std::vector<std::string>& hosts)
-      : lines_(lines_of(text)), origin_(std::move(origin)), ranks_(static_cast<int>(hosts.size())) {
+      : lines_(lines_of_small_file(text)),
+        origin_(std::move(origin)),
+        ranks_(static_cast<int>(hosts.size())) {
     for (int rank = 0; rank < ranks_; ++rank) {
       ranks_of_[hosts[static_cast<std::size_t>(rank)]].push_back(rank);
     }
@@ -64,7 +48,7 @@ class OrderFile {
   std::vector<int> read_ranks() {
     std::vector<int> order;
     std::map<std::int64_t, int> seen;
-    for (const Line& line : lines_) {
+    for (const FileLine& line : lines_) {
       const std::optional<std::int64_t> rank = whole_number(line.text);
       if (!rank) refuse(line, fmt::format("'{}' is not a rank", shown(line.text)));
       if (*rank < 0 || *rank >= ranks_) {
@@ -85,7 +69,7 @@ class OrderFile {
     std::vector<int> order;
     std::map<std::string, int> seen;
     std::vector<std::string> listed, hosts;
-    for (const Line& line : lines_) listed.push_back(line.text);
+    for (const FileLine& line : lines_) listed.push_back(line.text);
     for (const auto& [host, ranks] : ranks_of_) hosts.push_back(host);
     const std::vector<int> found = match_nodes(listed, hosts);
     for (std::size_t i = 0; i < lines_.size(); ++i) {
@@ -108,7 +92,7 @@ class OrderFile {
   }
 
   template <class Key>
-  void check_first(std::map<Key, int>& seen, const Key& key, const Line& line,
+  void check_first(std::map<Key, int>& seen, const Key& key, const FileLine& line,
                    const std::string& what) {
     const auto [before, is_first] = seen.emplace(key, line.number);
     if (!is_first) refuse(line, fmt::format("{} stands in line {} already", what, before->second));
@@ -124,11 +108,11 @@ class OrderFile {
     return ranks_of_.size() > kNamed ? text + ", ..." : text;
   }
 
-  [[noreturn]] void refuse(const Line& line, const std::string& why) const {
+  [[noreturn]] void refuse(const FileLine& line, const std::string& why) const {
     throw ConfigError(fmt::format("{}, line {}: {}", shown(origin_), line.number, why));
   }
 
-  std::vector<Line> lines_;
+  std::vector<FileLine> lines_;
   std::string origin_;
   int ranks_;
   std::map<std::string, std::vector<int>> ranks_of_;  // by host

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -12,5 +14,13 @@ namespace trireme {
 // PATH: cannot be read: why".
 std::string read_small_file(const std::string& what, const std::string& path,
                             std::size_t most_mib = 16);
+
+// A line of such a file, without the comment that a # begins and the white space around it.
+struct FileLine {
+  std::string text;
+  int number;  // the first line of the file is 1
+};
+// Returns the lines that hold something.
+std::vector<FileLine> lines_of_small_file(std::string_view text);
 
 }  // namespace trireme
