@@ -21,15 +21,17 @@ struct Table {
   Options options;
 };
 
-// Writes out schedule.warmup and schedule.decay if they are left to follow from run.steps.
+// Writes out the lengths and the floor of the schedule that are left to follow from the others.
 void write_out_schedule(Table& table) {
   Config::Schedule& schedule = table.config.schedule;
   try {
     const auto options = schedule_options(table.config);
     if (!options) return;
     const optim::LearningRateSchedule rate(*options);
-    schedule.warmup = rate.warmup();
-    if (schedule.name != "constant") schedule.decay = rate.decay();
+    const optim::LearningRateCurveKind& kind = optim::curve_kind(options->curve);
+    if (kind.has("warmup")) schedule.warmup = rate.warmup();
+    if (kind.has("decay")) schedule.decay = rate.decay();
+    if (kind.has("least")) schedule.least = rate.least();
   } catch (const ConfigError&) {  // from another version; compared as it is written
   }
 }

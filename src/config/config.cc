@@ -10,7 +10,6 @@
 #include "trireme/config/schedule_options.h"
 #include "trireme/config/step_range.h"
 #include "trireme/config/weighted_paths.h"
-#include "trireme/optim/schedule.h"
 
 namespace trireme {
 namespace {
@@ -105,15 +104,11 @@ void check_same_bits(const Config& config) {
   }
 }
 
-void check_schedule(const Config& config) {
-  if (const auto options = schedule_options(config)) optim::LearningRateSchedule{*options};
-}
-
 // The keys in steps that may be given in epochs. Those without a value are left out.
 std::vector<Steps*> all_steps(Config& config) {
   std::vector<Steps*> all = {&config.run.steps, &config.eval.every, &config.check.copies};
-  for (std::optional<Steps>* steps :
-       {&config.schedule.warmup, &config.schedule.decay, &config.checkpoint.every}) {
+  for (std::optional<Steps>* steps : {&config.schedule.warmup, &config.schedule.decay,
+                                      &config.schedule.period, &config.checkpoint.every}) {
     if (*steps) all.push_back(&**steps);
   }
   return all;
@@ -134,20 +129,6 @@ struct TableToWrite {
 };
 
 }  // namespace
-
-std::optional<optim::LearningRateOptions> schedule_options(const Config& config) {
-  const Config::Schedule& schedule = config.schedule;
-  for (const std::optional<Steps>& steps :
-       {std::optional(config.run.steps), schedule.warmup, schedule.decay}) {
-    if (steps && steps->epochs()) return std::nullopt;
-  }
-  return optim::LearningRateOptions{.curve = optim::learning_rate_curve(schedule.name),
-                                    .peak = *with_defaults_of_rule(config.optim).lr,
-                                    .total_steps = config.run.steps,
-                                    .warmup = schedule.warmup,
-                                    .decay = schedule.decay,
-                                    .factor = schedule.factor};
-}
 
 void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
   const std::vector<Steps*> all = all_steps(config);
@@ -207,7 +188,7 @@ void check_config_without_data(const Config& config) {
   check_loss_scale(config);
   check_optimizer(config);
   frozen_parameters(config.optim);
-  check_schedule(config);
+  check_learning_rate(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(
         "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "

@@ -216,8 +216,9 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
 }
 
 void add_schedule_keys(Options& options, Config::Schedule& schedule) {
-  options.add("schedule.name", schedule.name, "", "curve of the learning rate after warm-up",
-              one_of({"constant", "linear", "cosine", "step", "wsd"}), OnChange::kResults);
+  options.add("schedule.name", schedule.name, "",
+              "curve of the learning rate after warm-up; table: all of it",
+              one_of(optim::learning_rate_curve_names()), OnChange::kResults);
   options.add("schedule.warmup", schedule.warmup, "steps",
               "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps),
               OnChange::kResults);
@@ -228,6 +229,21 @@ void add_schedule_keys(Options& options, Config::Schedule& schedule) {
   options.add("schedule.factor", schedule.factor, "",
               "step: what a drop multiplies the learning rate by", between(limits::kLeastReal, 1),
               OnChange::kResults);
+  options.add("schedule.least", schedule.least, "of optim.lr",
+              "linear, cosine, cosine_restarts, wsd: the part of optim.lr that the decay goes down "
+              "to; step, inverse_sqrt: no less than that; auto: 0.1 with cosine, otherwise 0",
+              between(0, 1), OnChange::kResults);
+  options.add("schedule.period", schedule.period, "steps",
+              "cosine_restarts: from the end of the warm-up to the first restart",
+              between(1, limits::kSteps), OnChange::kResults);
+  options.add("schedule.period_factor", schedule.period_factor, "",
+              "cosine_restarts: each period is so many times as long as the one before",
+              between(1, limits::kCount), OnChange::kResults);
+  options.add("schedule.file", schedule.file, "",
+              "table: a file with a line for each point, a step (the first is 1) and the part of "
+              "optim.lr there, as in 100 0.5; linear between points, # begins a comment",
+              not_empty(), OnChange::kCompared);
+  options.paths({"schedule.file"});
 }
 
 void add_grid_keys(Options& options, Config::Grid& grid) {
@@ -413,6 +429,7 @@ void visit_paths(Config& config, const std::function<void(std::string&)>& visit)
   if (config.run.start_from) visit(*config.run.start_from);
   for (WeightedPath& part : config.data.train) visit(part.path);
   for (WeightedPath& part : config.data.validation) visit(part.path);
+  if (config.schedule.file) visit(*config.schedule.file);
   if (config.grid.order != "auto" && config.grid.order != "rank") visit(config.grid.order);
   if (config.comm.network != "auto" && config.comm.network != "none") {
     visit_each(config.comm.network, visit);

@@ -3,13 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 
 namespace trireme::optim {
 namespace {
+
+std::int64_t default_warmup(LearningRateCurve curve, std::int64_t total) {
+  if (curve == LearningRateCurve::kTable) return 0;
+  return std::min<std::int64_t>(100, total / 10);
+}
 
 std::int64_t default_decay(LearningRateCurve curve, std::int64_t after_warmup) {
   std::int64_t steps = after_warmup;
@@ -18,25 +25,71 @@ std::int64_t default_decay(LearningRateCurve curve, std::int64_t after_warmup) {
   return std::max<std::int64_t>(steps, 1);
 }
 
-}  // namespace
-
-LearningRateCurve learning_rate_curve(const std::string& name) {
-  if (name == "constant") return LearningRateCurve::kConstant;
-  if (name == "linear") return LearningRateCurve::kLinear;
-  if (name == "cosine") return LearningRateCurve::kCosine;
-  if (name == "step") return LearningRateCurve::kStep;
-  if (name == "wsd") return LearningRateCurve::kWsd;
-  throw ConfigError(
-      fmt::format("schedule.name is '{}': it is one of constant, linear, cosine, step, wsd", name));
+// From 1 at u = 0 to 0 at u = 1.
+double half_cosine(double u) {
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * u));
 }
 
-LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options)
-    : curve_(options.curve),
-      peak_(options.peak),
-      factor_(options.factor),
-      total_(options.total_steps),
-      warmup_(options.warmup.value_or(std::min<std::int64_t>(100, options.total_steps / 10))),
-      decay_(options.decay.value_or(default_decay(curve_, total_ - warmup_))) {
+// `step` counts from 1.
+double part_between(const std::vector<LearningRatePoint>& points, std::int64_t step) {
+  TRIREME_CHECK(!points.empty(), "a table of learning rates without points");
+  const auto next = std::ranges::upper_bound(points, step, {}, &LearningRatePoint::step);
+  if (next == points.begin()) return points.front().part;
+  if (next == points.end()) return points.back().part;
+  const LearningRatePoint& before = *std::prev(next);
+  const double past =
+      static_cast<double>(step - before.step) / static_cast<double>(next->step - before.step);
+  return before.part + (next->part - before.part) * past;
+}
+
+}  // namespace
+
+bool LearningRateCurveKind::has(std::string_view key) const {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+const std::vector<LearningRateCurveKind>& learning_rate_curves() {
+  using Curve = LearningRateCurve;
+  static const std::vector<LearningRateCurveKind> kinds = {
+      {Curve::kConstant, "constant", {"warmup"}},
+      {Curve::kLinear, "linear", {"warmup", "decay", "least"}},
+      {Curve::kCosine, "cosine", {"warmup", "decay", "least"}, 0.1},
+      {Curve::kCosineRestarts, "cosine_restarts", {"warmup", "period", "period_factor", "least"}},
+      {Curve::kStep, "step", {"warmup", "decay", "factor", "least"}},
+      {Curve::kWsd, "wsd", {"warmup", "decay", "least"}},
+      {Curve::kInverseSqrt, "inverse_sqrt", {"warmup", "least"}},
+      {Curve::kTable, "table", {"file"}}};
+  return kinds;
+}
+
+const LearningRateCurveKind& curve_kind(LearningRateCurve curve) {
+  return *std::ranges::find(learning_rate_curves(), curve, &LearningRateCurveKind::curve);
+}
+
+std::vector<std::string> learning_rate_curve_names() {
+  std::vector<std::string> names;
+  for (const LearningRateCurveKind& kind : learning_rate_curves()) names.emplace_back(kind.name);
+  return names;
+}
+
+LearningRateCurve learning_rate_curve(const std::string& name) {
+  for (const LearningRateCurveKind& kind : learning_rate_curves()) {
+    if (kind.name == name) return kind.curve;
+  }
+  throw ConfigError(fmt::format("schedule.name is '{}': it is one of {}", name,
+                                fmt::join(learning_rate_curve_names(), ", ")));
+}
+
+LearningRateSchedule::LearningRateSchedule(LearningRateOptions options)
+    : given_(std::move(options)),
+      total_(given_.total_steps),
+      warmup_(given_.warmup.value_or(default_warmup(given_.curve, total_))),
+      decay_(given_.decay.value_or(default_decay(given_.curve, total_ - warmup_))),
+      least_(given_.least.value_or(curve_kind(given_.curve).least)) {
+  check();
+}
+
+void LearningRateSchedule::check() const {
   if (total_ < 1) throw ConfigError(fmt::format("run.steps is {}: at least 1 is needed", total_));
   if (warmup_ < 0 || warmup_ > total_) {
     throw ConfigError(fmt::format("schedule.warmup is {} steps: 0 to run.steps ({}) is possible",
@@ -45,37 +98,63 @@ LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options)
   if (decay_ < 1) {
     throw ConfigError(fmt::format("schedule.decay is {} steps: at least 1 is needed", decay_));
   }
-  if (curve_ == LearningRateCurve::kWsd && options.decay && decay_ > total_ - warmup_) {
+  if (given_.curve == LearningRateCurve::kWsd && given_.decay && decay_ > total_ - warmup_) {
     throw ConfigError(
         fmt::format("schedule.decay is {} steps, but the warm-up leaves {} of run.steps ({})",
                     decay_, total_ - warmup_, total_));
   }
+  if (given_.curve != LearningRateCurve::kCosineRestarts) return;
+  if (given_.period.value_or(0) < 1 || given_.period_factor < 1) {
+    throw ConfigError(fmt::format(
+        "schedule.period is {} steps and schedule.period_factor {}: at least 1 is needed",
+        given_.period.value_or(0), given_.period_factor));
+  }
+}
+
+// The part of its period that lies before the step with so many steps after the warm-up.
+double LearningRateSchedule::part_of_period(std::int64_t after) const {
+  // Whole numbers; those of periods longer than any run need not be exact.
+  auto past = static_cast<double>(after), length = static_cast<double>(*given_.period);
+  if (given_.period_factor == 1) return std::fmod(past, length) / length;
+  while (past >= length) {
+    past -= length;
+    length *= static_cast<double>(given_.period_factor);
+  }
+  return past / length;
 }
 
 double LearningRateSchedule::part_of_peak(std::int64_t step) const {
   const auto length = static_cast<double>(decay_);
   const std::int64_t after = step - warmup_;
   const double u = std::min(1.0, static_cast<double>(after) / length);
-  switch (curve_) {
+  switch (given_.curve) {
     case LearningRateCurve::kConstant:
       break;
     case LearningRateCurve::kLinear:
-      return 1.0 - u;
+      return above_floor(1.0 - u);
     case LearningRateCurve::kCosine:
-      return 0.1 + 0.45 * (1.0 + std::cos(std::numbers::pi * u));
+      return above_floor(half_cosine(u));
+    case LearningRateCurve::kCosineRestarts:
+      return above_floor(half_cosine(part_of_period(after)));
     case LearningRateCurve::kStep:
-      return std::pow(factor_, static_cast<double>(after / decay_));
+      return std::max(least_, std::pow(given_.factor, static_cast<double>(after / decay_)));
     case LearningRateCurve::kWsd:
-      return std::clamp(static_cast<double>(total_ - step) / length, 0.0, 1.0);
+      return above_floor(std::clamp(static_cast<double>(total_ - step) / length, 0.0, 1.0));
+    case LearningRateCurve::kInverseSqrt: {
+      const auto scale = static_cast<double>(std::max<std::int64_t>(warmup_, 1));
+      return std::max(least_, std::sqrt(scale / static_cast<double>(step + 1)));
+    }
+    case LearningRateCurve::kTable:
+      return part_between(given_.points, step + 1);
   }
   return 1.0;
 }
 
 double LearningRateSchedule::at(std::int64_t step) const {
   if (step < warmup_) {
-    return peak_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
+    return given_.peak * static_cast<double>(step + 1) / static_cast<double>(warmup_);
   }
-  return peak_ * part_of_peak(step);
+  return given_.peak * part_of_peak(step);
 }
 
 }  // namespace trireme::optim

@@ -186,7 +186,9 @@ Config config_of(const StudyPlan& plan, const Point& point, const std::string& r
   config.log.every = std::max(1, plan.steps);
   config.checkpoint.every = 0;
   config.checkpoint.keep = 1;
-  config.schedule = {.name = "constant", .warmup = 0, .decay = {}};
+  config.schedule = {};
+  config.schedule.name = "constant";
+  config.schedule.warmup = 0;
   check_config(config);
   return config;
 }

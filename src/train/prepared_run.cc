@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "trireme/base/log.h"
+#include "trireme/base/small_file.h"
+#include "trireme/optim/learning_rate_table.h"
 #include "trireme/train/data_request.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/memory_check.h"
@@ -26,6 +28,16 @@ NetworkOfJob plan_network(Runtime& runtime, const Config& config) {
   }
   plan_communicators(runtime, read, config.comm);
   return read;
+}
+
+// Collective.
+std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
+                                                          const std::optional<std::string>& path) {
+  if (!path) return {};
+  constexpr std::size_t kMostMiB = 1;
+  const std::string text =
+      world.read_once([&] { return read_small_file("schedule.file", *path, kMostMiB); });
+  return optim::read_learning_rates(text, "schedule.file " + *path);
 }
 
 struct ShardChoice {
@@ -78,6 +90,8 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   const tasks::Task& task = tasks::task_of(config.model);
   Shape sample = models::sample_shape(config.model);
   BitsOfStart bits = settle_same_bits(runtime.world(), config);
+  std::vector<optim::LearningRatePoint> rates =
+      read_points_of_rate(runtime.world(), config.schedule.file);
   ComputeDevice device =
       chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config));
   NetworkOfJob network = plan_network(runtime, config);
@@ -105,6 +119,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .task = task,
           .sample = std::move(sample),
           .bits = std::move(bits),
+          .rates = std::move(rates),
           .device = std::move(device),
           .network = std::move(network),
           .train_data = std::move(train_data),

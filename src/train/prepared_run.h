@@ -12,6 +12,7 @@
 #include "trireme/io/run_folder.h"
 #include "trireme/models/family.h"
 #include "trireme/ops/attention.h"
+#include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/fabric_record.h"
 #include "trireme/tasks/task.h"
@@ -33,6 +34,7 @@ struct RunPlan {
   const tasks::Task& task;
   Shape sample;  // of the task
   BitsOfStart bits;
+  std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves
   ComputeDevice device;
   NetworkOfJob network;  // for which the communicators are planned
   std::shared_ptr<const tasks::TaskData> train_data;

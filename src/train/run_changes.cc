@@ -1,6 +1,7 @@
 #include "train/run_changes.h"
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -17,6 +18,14 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// "(a; b; c)", or the beginning of a long list.
+std::string list_of_lines(const std::vector<std::string>& lines) {
+  constexpr std::size_t kMost = 8;
+  if (lines.size() <= kMost) return fmt::format("({})", fmt::join(lines, "; "));
+  return fmt::format("({}; and {} more)", fmt::join(std::span(lines).first(kMost), "; "),
+                     lines.size() - kMost);
+}
+
 // Describes a change of data. Of a long mixture it lists only the parts that differ.
 ChangedSetting changed_data(const DataAttribute& attribute, const std::string& before) {
   ChangedSetting change{attribute.mark.setting, "", "", attribute.on_change};
@@ -28,8 +37,8 @@ ChangedSetting changed_data(const DataAttribute& attribute, const std::string& b
     was.pop_back();
     is.pop_back();
   }
-  change.before = fmt::format("({})", fmt::join(was, "; "));
-  change.now = fmt::format("({})", fmt::join(is, "; "));
+  change.before = list_of_lines(was);
+  change.now = list_of_lines(is);
   return change;
 }
 

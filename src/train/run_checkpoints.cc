@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -15,7 +14,7 @@
 #include "trireme/config/schedule_options.h"
 #include "trireme/ops/arithmetic.h"
 #include "trireme/ops/convolution.h"
-#include "trireme/optim/schedule.h"
+#include "trireme/optim/learning_rate_table.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/foreign_weights.h"
@@ -89,6 +88,16 @@ std::map<std::string, std::string> RunCheckpoints::recorded_plans() const {
     plans["algorithms_" + one.name] = table_text(one.plan->algorithms, one.comm->size());
   }
   return plans;
+}
+
+// Returns what the run's files hold. It is compared on resume, whatever the files are called.
+std::vector<DataAttribute> RunCheckpoints::recorded_contents() const {
+  std::vector<DataAttribute> contents = describe_data(run_.data, run_.validation);
+  if (!run_.rates.empty()) {
+    contents.push_back({{"learning_rates", "schedule.file", optim::learning_rates_text(run_.rates)},
+                        OnChange::kResults});
+  }
+  return contents;
 }
 
 // Compares the numbers of parameters, because a checkpoint of a model with more layers also holds
@@ -256,8 +265,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     refuse_other_model(checkpoint);
     throw;
   }
-  std::vector<ChangedSetting> changes =
-      changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
+  std::vector<ChangedSetting> changes = changes_since(checkpoint, run_.config, recorded_contents());
   // Of a run, an imported checkpoint knows the model alone, and of that what the weights are for:
   // dropout and smoothed labels belong to the training (models/README.md).
   std::erase_if(changes, [&](const ChangedSetting& change) {
@@ -318,26 +326,11 @@ bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
   }
 }
 
-// A curve that follows run.steps leaps in a run that was made longer or shorter; empty if it goes
-// on smoothly.
+// Empty if the learning rate goes on smoothly.
 std::string RunCheckpoints::words_on_leap(const Checkpoint& checkpoint) const {
-  constexpr double kSmooth = 0.05;  // of the larger rate
-  const std::int64_t step = checkpoint.info().step;
   try {
     const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
-    const auto old = schedule_options(before), now = schedule_options(run_.config);
-    if (!old || !now || step < 1 || old->total_steps == now->total_steps) return "";
-    if (old->peak != now->peak || old->curve != now->curve) return "";
-    const optim::LearningRateSchedule was(*old), is(*now);
-    const double from = was.at(step - 1), to = is.at(step), smooth = was.at(step);
-    if (std::abs(to - smooth) <= kSmooth * std::max(to, smooth)) return "";
-    return fmt::format(
-        "the learning rate goes from {:.2e} at step {} to {:.2e} at step {}: its curve followed "
-        "run.steps, which was {}{}",
-        from, step, to, step + 1, old->total_steps,
-        now->decay || now->curve == optim::LearningRateCurve::kWsd
-            ? ""
-            : fmt::format("; --schedule.decay {} keeps the old curve", was.decay()));
+    return trireme::words_on_leap(before, run_.config, checkpoint.info().step);
   } catch (const ConfigError&) {  // of another version, which knew other keys
     return "";
   }
@@ -395,7 +388,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
-  for (const DataAttribute& attribute : describe_data(run_.data, run_.validation)) {
+  for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
   CheckpointOptions options;

@@ -14,10 +14,13 @@
 #include "trireme/io/dataset.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/ops/attention.h"
+#include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/tasks/task.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
+
+#include "train/run_changes.h"
 
 namespace trireme {
 
@@ -35,8 +38,9 @@ class RunCheckpoints {
     const tasks::TaskData* validation;  // null: there is none
     RunFolder& folder;
     const ops::AttentionChoice& attention;
-    const NetworkOfJob& network;  // for which the communicators are planned
-    bool bits_parted = false;     // BitsOfStart::parted
+    const NetworkOfJob& network;                         // for which the communicators are planned
+    const std::vector<optim::LearningRatePoint>& rates;  // RunPlan::rates
+    bool bits_parted = false;                            // BitsOfStart::parted
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 
@@ -75,6 +79,7 @@ class RunCheckpoints {
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;
+  std::vector<DataAttribute> recorded_contents() const;
   bool scales_dynamically() const;
 
   Run run_;

@@ -69,6 +69,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                                        .folder = run.folder,
                                        .attention = run.attention,
                                        .network = run.network,
+                                       .rates = run.rates,
                                        .bits_parted = run.bits.parted}),
       start_(resume()),
       communication_(watch_communication()),
@@ -224,7 +225,9 @@ void TrainingLoop::note_start(std::size_t connections) {
 
 ExitStatus TrainingLoop::loop() {
   const Config& config = prepared_.config;
-  const optim::LearningRateSchedule rate(schedule_options(config).value());
+  optim::LearningRateOptions curve = schedule_options(config).value();
+  curve.points = prepared_.rates;
+  const optim::LearningRateSchedule rate(curve);
   const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro,
                                                        read_for(prepared_.step.stage()));
   while (step_number_ < total_steps()) {

@@ -870,14 +870,42 @@ class Train(unittest.TestCase):
         self.start_over_from("longer", 20)
         self.train("longer", 2, "--grid.data", "2", "--run.steps", "22")
         leap = (r"the learning rate goes from [\d.e-]+ at step {} to [\d.e-]+ at step {}: its curve followed run\.steps, "
-                r"which was {}; --schedule\.decay \d+ keeps the old curve\n")
-        self.assertRegex(self.output, leap.format(20, 21, 60))
+                r"which was {};{} --schedule\.decay \d+ keeps the old curve\n")
+        self.assertRegex(self.output, leap.format(20, 21, 60, r" --schedule\.warmup 6"))
         self.start_over_from("still longer", 22, of="longer")
         self.train("still longer", 2, "--grid.data", "2", "--run.steps", "24")
-        self.assertRegex(self.output, leap.format(22, 23, 22))
+        self.assertRegex(self.output, leap.format(22, 23, 22, ""))
         decay = re.search(r"--schedule\.decay \d+", self.output)[0].split()
         self.train("longer", 2, "--grid.data", "2", "--run.steps", "24", *decay)
         self.assertNotIn("the learning rate goes", self.output)
+
+    def test_a_table_of_learning_rates(self):
+        table = self.folder / "parts.txt"
+        table.write_text("0 0\n10 1  # the peak\n20 0.5\n")
+        given = ("--grid.data", "2", "--checkpoint.every", "10", "--schedule.name", "table", "--schedule.file")
+        steps = self.train("table", 2, *given, str(table), "--run.steps", "20")
+        rates = [m["lr"] for m in steps if "loss" in m]
+        self.assertEqual(len(rates), 20)
+        for n, rate in enumerate(rates, 1):
+            self.assertAlmostEqual(rate, 3e-3 * (n / 10 if n <= 10 else 1.5 - n / 20), delta=1e-9)
+        # What the file holds counts, not where it lies.
+        other = self.folder / "other parts.txt"
+        other.write_text("0 0\n10 1.0\n20 0.50\n")
+        self.train("table", 2, *given, str(other), "--run.steps", "22")
+        self.assertNotIn("schedule.file", self.output)
+        other.write_text("0 0\n10 1\n20 0.5\n30 0\n")
+        steps = self.train("table", 2, *given, str(other), "--run.steps", "24")
+        self.assertIn("changed settings: run.steps was 22, is 24; schedule.file was (), is (30 0)\n", self.output)
+        self.assertAlmostEqual([m["lr"] for m in steps if "loss" in m][-1], 3e-3 * 0.3, delta=1e-9)
+        # bad input: `train`: `schedule.file` that is not there | schedule.file FILE: cannot be read: No such file or
+        # directory | 2
+        other.write_text("0 0\n10 1\n20 half\n")
+        for path, words in ((other, "schedule.file {}, line 3: part half: is not a number\n"),
+                            (self.folder / "none.txt", "schedule.file {}: cannot be read: No such file or directory\n")):
+            done = subprocess.run(launch(2, *self.arguments("no table", *given, str(path))), capture_output=True,
+                                  text=True, timeout=60, check=False)
+            self.assertEqual((done.returncode, done.stderr), (2, "trireme: " + words.format(path)), done.stdout)
+            self.assertFalse((self.folder / "no table").exists())
 
     def test_damaged_checkpoint_is_passed_over(self):
         self.copy_of_whole("damaged")

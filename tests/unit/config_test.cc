@@ -58,7 +58,7 @@ Config every_key_changed() {
   config.optim = {"sgd", 0.1 + 0.2, 0.01,           "coupled",  0.8,    0.999, 1e-6, 0,
                   0.5,   true,      "*.bias: lr=2", "original", "bf16", true,  0.25, "embedding.*",
                   "128", 50};
-  config.schedule = {"wsd", 2, 3, 0.25};
+  config.schedule = {"wsd", 2, 3, 0.25, 0.2, 4, 2, "rates.txt"};
   config.grid = {2, 3, 4, "interleaved", 4, true, "rank"};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2};
@@ -96,7 +96,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 101u);
+  EXPECT_EQ(options.names().size(), 105u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -109,7 +109,9 @@ TEST(Config, EveryKeySaysWhatItsChangeMeans) {
     if (section == "log" || section == "checkpoint" || section == "eval") {
       EXPECT_NE(key.on_change, OnChange::kOtherRun) << key.name;
     }
-    if (section == "optim" || section == "schedule") {
+    if (key.name == "schedule.file") {
+      EXPECT_EQ(key.on_change, OnChange::kCompared);  // what the file holds counts
+    } else if (section == "optim" || section == "schedule") {
       EXPECT_EQ(key.on_change, OnChange::kResults) << key.name;
     }
   }
@@ -255,6 +257,29 @@ TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {
   EXPECT_EQ(changes(config_to_ini(before), now), "");
   now.schedule.name = "constant";
   EXPECT_EQ(changes(config_to_ini(before), now).find("schedule.name was cosine, is constant"), 0u);
+  // The floor that a curve has without being told; earlier versions had no key for it.
+  now = before;
+  now.schedule.least = 0.1;
+  EXPECT_EQ(changes(config_to_ini(before), now), "");
+  EXPECT_EQ(changes("[run]\nsteps = 1000\n[schedule]\nname = cosine\n", now), "");
+  now.schedule.least = 0;
+  EXPECT_EQ(changes(config_to_ini(before), now), "schedule.least was 0.1, is 0");
+  now = before;
+  now.schedule.name = "cosine_restarts";
+  now.schedule.period = 300;
+  now.schedule.period_factor = 2;
+  EXPECT_EQ(changes(config_to_ini(before), now),
+            "schedule.name was cosine, is cosine_restarts; schedule.decay was 900, is auto; "
+            "schedule.least was 0.1, is 0; schedule.period was auto, is 300; "
+            "schedule.period_factor was 1, is 2");
+  // Of a table what it holds counts, not its path (train/run_changes.h).
+  now = before;
+  now.schedule.name = "table";
+  now.schedule.file = "rates.txt";
+  EXPECT_EQ(changes(config_to_ini(now), now), "");
+  const std::string with_table = config_to_ini(now);
+  now.schedule.file = "other.txt";
+  EXPECT_EQ(changes(with_table, now), "");
 }
 
 // Neither keys that an older version did not have, nor those of a newer one.
@@ -339,6 +364,11 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   EXPECT_EQ(config.eval.every, 391);
   EXPECT_EQ(*config.checkpoint.every, 782);
   EXPECT_EQ(config.check.copies, 7);
+  Config restarts = parsed({"--run.steps", "100", "--schedule.name", "cosine_restarts",
+                            "--schedule.period", "2ep", "--batch.global", "128"});
+  resolve_epochs(restarts, 1280);
+  EXPECT_EQ(*restarts.schedule.period, 20);
+  EXPECT_EQ(*schedule_options(restarts)->period, 20);
   Config tiny = parsed({"--run.steps", "0.001ep", "--schedule.warmup", "0"});
   resolve_epochs(tiny, 10);
   EXPECT_EQ(tiny.run.steps, 1);
@@ -393,6 +423,9 @@ TEST(Config, OnlyEpochsOfTheScheduleDeferItsCheck) {
   EXPECT_EQ(refusal({"--run.steps", "10ep", "--schedule.warmup", "500"}), "no error");
   EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "500ep"}), "no error");
   EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.decay", "500ep"}), "no error");
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "500", "--schedule.name",
+                     "cosine_restarts", "--schedule.period", "1ep"}),
+            "no error");
 }
 
 TEST(Config, AliasesStandForKeysOfRun) {
@@ -523,6 +556,7 @@ TEST(Config, PathsBecomeAbsolute) {
   config.grid.order = "order.txt";
   config.comm.network = "rates.json,/etc/slurm/topology.conf";
   config.nccl.tuner = "table.txt";
+  config.schedule.file = "rates.txt";
   const Config absolute = with_absolute_paths(config);
   EXPECT_EQ(absolute.run.folder, here + "/runs/a");
   EXPECT_EQ(absolute.run.start_from, here + "/../b.h5");  // `here` may be a link's target
@@ -532,6 +566,7 @@ TEST(Config, PathsBecomeAbsolute) {
   EXPECT_EQ(absolute.grid.order, here + "/order.txt");
   EXPECT_EQ(absolute.comm.network, here + "/rates.json,/etc/slurm/topology.conf");
   EXPECT_EQ(absolute.nccl.tuner, here + "/table.txt");
+  EXPECT_EQ(absolute.schedule.file, here + "/rates.txt");
   EXPECT_EQ(with_absolute_paths(absolute), absolute);
   // Words are no paths, and the same file is no change.
   Config words;

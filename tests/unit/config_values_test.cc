@@ -23,8 +23,10 @@ TEST(Config, WordsNameTheirChoices) {
   EXPECT_EQ(refusal({"--optim.name", "adamm"}),
             "--optim.name adamm: is not one of adam, adamw, lion, muon, sgd; did you mean adam?");
   EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
-  EXPECT_EQ(refusal({"--schedule.name", "cos"}),
-            "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
+  EXPECT_EQ(
+      refusal({"--schedule.name", "cos"}),
+      "--schedule.name cos: is not one of constant, linear, cosine, cosine_restarts, step, wsd, "
+      "inverse_sqrt, table");
   for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
                           "grid.schedule", "comm.backend", "comm.order", "comm.reduce"}) {
     EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
@@ -204,11 +206,116 @@ TEST(Config, AStepDropsTheLearningRateByAFactor) {
   }
 }
 
+TEST(Config, AKeyOfAnotherCurveIsRefused) {
+  // bad input: `train`: a key of `schedule.*` that the curve does not have | schedule.decay is
+  // given, but schedule.name is constant: only linear, cosine, step, wsd have it, so leave it out |
+  // 2
+  const std::vector<std::pair<Arguments, const char*>> givens = {
+      {{"--schedule.warmup", "1"},
+       "constant, linear, cosine, cosine_restarts, step, wsd, inverse_sqrt have"},
+      {{"--schedule.decay", "1"}, "linear, cosine, step, wsd have"},
+      {{"--schedule.factor", "0.5"}, "step has"},
+      {{"--schedule.least", "0.5"},
+       "linear, cosine, cosine_restarts, step, wsd, inverse_sqrt have"},
+      {{"--schedule.period", "5"}, "cosine_restarts has"},
+      {{"--schedule.period_factor", "2"}, "cosine_restarts has"},
+      {{"--schedule.file", "F"}, "table has"}};
+  for (const optim::LearningRateCurveKind& kind : optim::learning_rate_curves()) {
+    for (const auto& [given, who] : givens) {
+      Arguments arguments = {"--schedule.name", std::string(kind.name)};
+      if (kind.has("period")) arguments.insert(arguments.end(), {"--schedule.period", "7"});
+      if (kind.has("file")) arguments.insert(arguments.end(), {"--schedule.file", "G"});
+      arguments.insert(arguments.end(), given.begin(), given.end());
+      const std::string key = given.front().substr(2);
+      EXPECT_EQ(refusal(arguments),
+                kind.has(key.substr(key.find('.') + 1))
+                    ? "no error"
+                    : fmt::format("{} is given, but schedule.name is {}: only {} it, so leave it "
+                                  "out",
+                                  key, kind.name, who));
+    }
+  }
+}
+
+TEST(Config, ACurveNeedsItsPeriodOrItsFile) {
+  // bad input: `train`: `schedule.name cosine_restarts` without a period, or `table` without a file
+  // | schedule.name is cosine_restarts, which needs a period: give the steps to the first restart,
+  // as in --schedule.period 10ep; ... | 2
+  EXPECT_EQ(refusal({"--schedule.name", "cosine_restarts"}),
+            "schedule.name is cosine_restarts, which needs a period: give the steps to the first "
+            "restart, as in --schedule.period 10ep");
+  EXPECT_EQ(refusal({"--schedule.name", "cosine_restarts", "--run.steps", "10ep"}),
+            "schedule.name is cosine_restarts, which needs a period: give the steps to the first "
+            "restart, as in --schedule.period 10ep");
+  EXPECT_EQ(refusal({"--schedule.name", "table"}),
+            "schedule.name is table, which needs a file: name it, as in --schedule.file rates.txt");
+  EXPECT_TRUE(refusal({"--schedule.name", "cosin"}).starts_with("--schedule.name cosin: is not"));
+  for (const char* wrong : {"-0.1", "1.5", "nan"}) {
+    EXPECT_TRUE(refusal({"--schedule.least", wrong}).starts_with("--schedule.least ")) << wrong;
+  }
+  for (const char* wrong : {"0", "1.5"}) {
+    EXPECT_TRUE(
+        refusal({"--schedule.period_factor", wrong}).starts_with("--schedule.period_factor "))
+        << wrong;
+  }
+}
+
+TEST(Config, WhatALongerRunDoesToItsLearningRateIsSaid) {
+  const auto leap = [](Arguments arguments, Arguments more, std::int64_t step) {
+    const Config before = parsed(arguments);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return words_on_leap(before, parsed(arguments), step);
+  };
+  const Arguments before = {"--run.steps", "100", "--schedule.warmup", "10"};
+  EXPECT_EQ(leap(before, {"--run.steps", "200"}, 100),
+            "the learning rate goes from 1.00e-04 at step 100 to 5.87e-04 at step 101: its curve "
+            "followed run.steps, which was 100; --schedule.decay 90 keeps the old curve");
+  EXPECT_EQ(leap(before, {"--run.steps", "200", "--schedule.decay", "90"}, 100), "");
+  EXPECT_EQ(leap(before, {"--run.steps", "200"}, 1), "");
+  EXPECT_EQ(leap(before, {"--optim.lr", "1"}, 100), "");
+  const auto remedy = [&](Arguments arguments, Arguments more, std::int64_t step) {
+    const std::string said = leap(std::move(arguments), std::move(more), step);
+    return said.empty() ? "nothing" : said.substr(said.find("which was"));
+  };
+  // A warm-up that follows run.steps, too.
+  EXPECT_EQ(remedy({"--run.steps", "100"}, {"--run.steps", "200"}, 100),
+            "which was 100; --schedule.warmup 10 --schedule.decay 90 keeps the old curve");
+  EXPECT_EQ(remedy({"--run.steps", "100"}, {"--run.steps", "200", "--schedule.decay", "80"}, 50),
+            "which was 100");
+  EXPECT_EQ(remedy({"--run.steps", "100", "--schedule.name", "inverse_sqrt"},
+                   {"--run.steps", "200"}, 100),
+            "which was 100; --schedule.warmup 10 keeps the old curve");
+  EXPECT_EQ(remedy({"--run.steps", "100", "--schedule.name", "cosine_restarts", "--schedule.period",
+                    "30"},
+                   {"--run.steps", "200"}, 50),
+            "which was 100; --schedule.warmup 10 keeps the old curve");
+  EXPECT_EQ(remedy({"--run.steps", "100", "--schedule.name", "wsd"}, {"--run.steps", "200"}, 95),
+            "which was 100");
+  EXPECT_EQ(remedy({"--schedule.name", "table", "--schedule.file", "F"}, {"--run.steps", "200"}, 9),
+            "nothing");
+}
+
 TEST(Config, SizesMustBePositive) {
-  for (const char* key : {"run.steps", "run.threads", "model.layers", "model.width", "model.heads",
-                          "model.kv_heads", "model.vocabulary", "model.context", "batch.global",
-                          "batch.micro", "grid.data", "grid.pipeline", "grid.tensor", "grid.chunks",
-                          "schedule.decay", "eval.batches", "log.every", "checkpoint.keep"}) {
+  for (const char* key : {"run.steps",
+                          "run.threads",
+                          "model.layers",
+                          "model.width",
+                          "model.heads",
+                          "model.kv_heads",
+                          "model.vocabulary",
+                          "model.context",
+                          "batch.global",
+                          "batch.micro",
+                          "grid.data",
+                          "grid.pipeline",
+                          "grid.tensor",
+                          "grid.chunks",
+                          "schedule.decay",
+                          "schedule.period",
+                          "schedule.period_factor",
+                          "eval.batches",
+                          "log.every",
+                          "checkpoint.keep"}) {
     for (const char* value : {"0", "-4"}) {
       const std::string said = refusal({fmt::format("--{}", key), value});
       EXPECT_TRUE(said.starts_with(fmt::format("--{} {}: must be at least 1", key, value))) << said;

@@ -112,8 +112,11 @@ TEST(Options, NamesOfOtherProgramsSuggestOurs) {
   EXPECT_EQ(nearest_name("batch_size", known), "batch.global");
   EXPECT_EQ(nearest_name("epochs", known), "run.steps");
   EXPECT_EQ(nearest_name("vocab_size", known), std::nullopt);  // ours is not among them
-  // The factor of the step curve is no lowest rate.
-  EXPECT_EQ(nearest_name("schedule.min_lr", {"schedule.name", "schedule.factor"}), std::nullopt);
+  // The factor of the step curve is no lowest rate, and the part of a rate none either.
+  EXPECT_EQ(nearest_name("schedule.min_lr", {"schedule.factor", "schedule.least"}), std::nullopt);
+  EXPECT_EQ(nearest_name("min_lr_ratio", {"schedule.factor", "schedule.least"}), "schedule.least");
+  EXPECT_EQ(nearest_name("T_mult", {"schedule.period", "schedule.period_factor"}),
+            "schedule.period_factor");
   EXPECT_EQ(nearest_name("gpu", {"auto", "cpu", "cuda"}), "cuda");
 }
 

@@ -84,6 +84,10 @@ struct Config {
     std::string name = "cosine";
     std::optional<Steps> warmup, decay;
     double factor = 0.1;
+    std::optional<double> least;  // a part of optim.lr; empty: the curve's own
+    std::optional<Steps> period;
+    int period_factor = 1;
+    std::optional<std::string> file;  // the path of a table
     bool operator==(const Schedule&) const = default;
   } schedule;
 
