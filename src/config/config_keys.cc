@@ -2,9 +2,13 @@
 // run that continues.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "trireme/base/limits.h"
 #include "trireme/config/config.h"
 #include "trireme/config/weighted_paths.h"
+#include "trireme/optim/schedule.h"
+#include "trireme/optim/update_rule.h"
 
 namespace trireme {
 namespace {
