@@ -2,7 +2,7 @@
 """Collectives on a leaf-spine network of limited rate: ours, each of our algorithms alone, MPI's own, and the links' bound.
 
 usage: perf/collectives.py [--results FILE] [--budget SECONDS] [--rate R] [--tapers 4,2] [--nodes 4,3] [--placements N]
-                           [--only OP,...] [--sizes B,B,...] [--no-library] [--seconds S] [--cell SECONDS] [--markdown FILE]
+                           [--only OP,...] [--sizes B,B,...] [--seconds S] [--cell SECONDS] [--markdown FILE]
        perf/collectives.py --report FILE [--again FILE]... [--markdown FILE]
 
 Needs root (tests/slurm/cluster.sh --mode network). It makes a cluster of two leaves with two nodes each; with 3 nodes the
@@ -55,11 +55,10 @@ LEAVES = {3: (2, 1), 4: (2, 2)}
 PAYLOAD = 1448 / 1514
 USUAL_RATE = 400e6  # bits per second; sizes below are for it, and at other rates those that take as long
 OURS = "table,any,direct,pairwise,stepwise,bruck,doubling,halving,binomial,tiered,ring"
-LIBRARY = "table,library,library-ring,library-tree,library-doubling,library-halving"
 OURS_IN_ANY_ORDER = ("ring", "any")
-# Rounds: sizes, and carriers beside MPI's own calls.
-ROUNDS = ((("1K", "32K", "1M"), OURS), (("16M",), OURS), (("4M", "256K", "4K"), OURS), (("64M",), OURS),
-          (("32K", "1M", "16M"), LIBRARY), (("128K", "8K", "512K", "2M"), OURS), (("2K", "16K", "64K", "8M", "32M"), OURS))
+# Sizes of one round after the other.
+ROUNDS = (("1K", "32K", "1M"), ("16M",), ("4M", "256K", "4K"), ("64M",), ("128K", "8K", "512K", "2M"),
+          ("2K", "16K", "64K", "8M", "32M"))
 ALONE = 16 << 20  # from here on each operation is started alone
 LARGEST = 64 << 20  # from here on only of carriers that were near the fastest one at a quarter of the size
 DROP = 1.3
@@ -225,7 +224,7 @@ def quarter_of(size):
 class Results:
     """The lines of a file, each a measurement; its key is what it is of."""
 
-    def __init__(self, path, names=("nodes", "taper", "rate", "order", "operation", "size", "round")):
+    def __init__(self, path, names=("nodes", "taper", "rate", "order", "operation", "size")):
         self.path, self.names = path, names
         self.lines = []
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -256,7 +255,7 @@ class Results:
                 continue
             if line["rate"] != self.lines[-1]["rate"]:
                 sys.exit(f"{self.path}: of several rates; give another file to --results")
-            found = merged.setdefault(self.key(line)[:-1], {**line, "times": {}})
+            found = merged.setdefault(self.key(line), {**line, "times": {}})
             found["times"] = {**line["times"], **found["times"]}
         return list(merged.values())
 
@@ -275,23 +274,23 @@ class Runner:
         """Bytes that take as long at the usual rate."""
         return bytes_of(size) * USUAL_RATE / bits(self.options.rate)
 
-    def missing(self, nodes, taper, order, size, number):
+    def missing(self, nodes, taper, order, size):
         return [operation for operation in self.options.only.split(",")
-                if not self.results.has((nodes, taper, self.options.rate, order, operation, size, number))]
+                if not self.results.has((nodes, taper, self.options.rate, order, operation, size))]
 
-    def carriers(self, nodes, taper, order, size, operation, carriers):
+    def carriers(self, nodes, taper, order, size, operation, carriers=OURS):
         """Without those that were far behind at a quarter of the size."""
         if self.usual(size) < LARGEST:
             return carriers
         for cell in self.results.cells():
-            if self.results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, quarter_of(size)):
+            if self.results.key(cell) == (nodes, taper, self.options.rate, order, operation, quarter_of(size)):
                 best = cell["times"][best_of(cell)]["seconds"]
                 near = [name for name in carriers.split(",") if name in ("table", "any") or
                         name in cell["times"] and cell["times"][name]["seconds"] <= 1.5 * best]
                 return ",".join(near)
         return carriers
 
-    def measure(self, nodes, taper, order, size, operations, number, carriers):
+    def measure(self, nodes, taper, order, size, operations, carriers):
         """One start of the program, if there is time for it."""
         large = is_measurable(bytes_of(size), self.network.host)
         count = len(carriers.split(",")) + 2
@@ -302,7 +301,7 @@ class Runner:
             return
         path = self.network.folder / "bench.json"
         path.unlink(missing_ok=True)
-        head = {"nodes": nodes, "taper": taper, "rate": self.options.rate, "order": order, "size": size, "round": number}
+        head = {"nodes": nodes, "taper": taper, "rate": self.options.rate, "order": order, "size": size}
         begin = time.monotonic()
         try:
             self.network.start(order, "bench", "comm", "--only", ",".join(operations), "--from", size, "--to", size, "--warmup",
@@ -337,24 +336,21 @@ class Runner:
 
     def run(self):
         sizes = self.options.sizes.split(",") if self.options.sizes else None
-        for number, (round_sizes, carriers) in enumerate(ROUNDS):
-            if carriers == LIBRARY and self.options.no_library:
-                continue
+        for round_sizes in ROUNDS:
             for nodes in map(int, self.options.nodes.split(",")):
                 for taper in map(int, self.options.tapers.split(",")):
                     self.network.set_uplinks(2 * self.network.host / taper)
                     for order in PLACEMENTS[nodes][:self.options.placements]:
                         for size in round_sizes:
                             if sizes is None or size in sizes:
-                                self.cells(nodes, taper, order, size, number, carriers)
+                                self.cells(nodes, taper, order, size)
 
-    def cells(self, nodes, taper, order, size, number, carriers):
-        operations = self.missing(nodes, taper, order, size, number)
+    def cells(self, nodes, taper, order, size):
+        operations = self.missing(nodes, taper, order, size)
         groups = [[operation] for operation in operations] if self.usual(size) >= ALONE else [operations]
         for group in groups:
             if group:
-                self.measure(nodes, taper, order, size, group, number,
-                             self.carriers(nodes, taper, order, size, group[0], carriers))
+                self.measure(nodes, taper, order, size, group, self.carriers(nodes, taper, order, size, group[0]))
 
 
 def tell(text, markdown):
@@ -453,9 +449,6 @@ def summary(cells):
     text += worst("table to the links' bound", bound_pairs("table"), 1.15)
     text += worst("any to the links' bound", bound_pairs("any"), 1.15)
     text += worst("MPI to the links' bound", pairs(lambda cell: to_bound(cell, peer_of(cell))), 1.15)
-    text += worst("table to MPICH's algorithms by name", [
-        (cell["times"]["table"]["seconds"] / min(times), where(cell)) for cell in cells
-        if (times := [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("library")])], 1.05)
     text += "\n| error of predictions | mean, absolute | mean | worst | number | where |\n|---|---|---|---|---|---|\n"
     groups = [(operation, [cell for cell in cells if cell["operation"] == operation]) for operation in OPERATIONS]
     groups += [("well above the bursts", [cell for cell in cells if cell["bound"]]),
@@ -528,7 +521,6 @@ def arguments():
     parser.add_argument("--only", default=",".join(OPERATIONS))
     parser.add_argument("--sizes")
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--no-library", action="store_true")
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
     for path in (options.report, *options.again):

@@ -107,7 +107,7 @@ class MpiCommunicator final : public GroupCommunicator {
       return make_all_reduce(algorithm, on_host[0], op);
     };
     return start(ready, "all_reduce", bytes, {{data, Use::kBoth}},
-                 {.make = make, .whole = is_library(algorithm)}, call);
+                 {.make = make, .whole = algorithm == Algorithm::kLibrary}, call);
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
@@ -115,14 +115,13 @@ class MpiCommunicator final : public GroupCommunicator {
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
     const auto [algorithm, call] = choose(Collective::kReduceScatter, bytes, input, op);
-    const bool library = is_library(algorithm);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library || overlap(from, to)) {
         return ours(Collective::kReduceScatter, algorithm, {.input = from, .output = to, .op = op});
       }
       return make_library_task(
-          Collective::kReduceScatter, algorithm,
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ireduce_scatter_block(from.raw(), to.raw(), static_cast<int>(to.elements()),
                                              mpi_type(from.dtype()), mpi_op(op), comm, request);
@@ -140,11 +139,10 @@ class MpiCommunicator final : public GroupCommunicator {
     const auto [algorithm, call] = choose(Collective::kAllGather, bytes);
     const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
-      if (!is_library(algorithm)) {
+      if (algorithm != Algorithm::kLibrary) {
         return ours(Collective::kAllGather, algorithm, {.input = from, .output = to});
       }
       return make_library_task(
-          Collective::kAllGather, algorithm,
           [=, in_place = overlap(to, from), comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(from.bytes());
             return MPI_Iallgather(in_place ? MPI_IN_PLACE : from.raw(), part, MPI_BYTE, to.raw(),
@@ -153,21 +151,20 @@ class MpiCommunicator final : public GroupCommunicator {
           on_host);
     };
     return start(ready, "all_gather", bytes, {{input, Use::kRead}, {output, Use::kWrite, size()}},
-                 {.make = make, .whole = is_library(algorithm)}, call);
+                 {.make = make, .whole = algorithm == Algorithm::kLibrary}, call);
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
     const auto [algorithm, call] = choose(Collective::kBroadcast, bytes);
-    const bool library = is_library(algorithm);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor& message = on_host[0];
       if (!library) {
         return ours(Collective::kBroadcast, algorithm, {.output = message, .root = root});
       }
       return make_library_task(
-          Collective::kBroadcast, algorithm,
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ibcast(message.raw(), static_cast<int>(message.bytes()), MPI_BYTE, root,
                               comm, request);
@@ -184,14 +181,13 @@ class MpiCommunicator final : public GroupCommunicator {
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
     const auto [algorithm, call] = choose(Collective::kAllToAll, bytes);
-    const bool library = is_library(algorithm);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library) {
         return ours(Collective::kAllToAll, algorithm, {.input = from, .output = to});
       }
       return make_library_task(
-          Collective::kAllToAll, algorithm,
           [=, ranks = size(), comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(from.bytes()) / ranks;
             return MPI_Ialltoall(from.raw(), part, MPI_BYTE, to.raw(), part, MPI_BYTE, comm,
@@ -262,7 +258,7 @@ class MpiCommunicator final : public GroupCommunicator {
     Choice choice = rounds ? Choice{table.choose(collective, bytes, size()), {}}
                            : next(collective, bytes, table);
     const bool unknown = mpi_type(reduced.dtype()) == MPI_DATATYPE_NULL;
-    if (is_library(choice.algorithm) && unknown) {
+    if (choice.algorithm == Algorithm::kLibrary && unknown) {
       choice.algorithm = table.choose_own(collective, bytes, size());
     }
     return choice;
@@ -270,7 +266,7 @@ class MpiCommunicator final : public GroupCommunicator {
   Choice next(Collective collective, std::size_t bytes, const AlgorithmTable& table) const {
     Choice choice{table.choose(collective, bytes, size()), {}};
     if (plan_->trials) choice = plan_->trials->next(collective, bytes, choice.algorithm);
-    if (is_library(choice.algorithm) && !countable(bytes)) {
+    if (choice.algorithm == Algorithm::kLibrary && !countable(bytes)) {
       choice.algorithm = table.choose_own(collective, bytes, size());
     }
     return choice;
@@ -312,16 +308,15 @@ class MpiCommunicator final : public GroupCommunicator {
   }
   std::unique_ptr<Task> make_all_reduce(Algorithm algorithm, const Tensor& data,
                                         ReduceOp op) const {
-    if (!is_library(algorithm)) {
+    if (algorithm != Algorithm::kLibrary) {
       return ours(Collective::kAllReduce, algorithm, {.output = data, .op = op});
     }
-    return make_library_task(Collective::kAllReduce, algorithm,
-                             [=, comm = traffic_.get()](MPI_Request* request) {
-                               return MPI_Iallreduce(
-                                   MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
-                                   mpi_type(data.dtype()), mpi_op(op), comm, request);
-                             },
-                             {data});
+    return make_library_task(
+        [=, comm = traffic_.get()](MPI_Request* request) {
+          return MPI_Iallreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
+                                mpi_type(data.dtype()), mpi_op(op), comm, request);
+        },
+        {data});
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),

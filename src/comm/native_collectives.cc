@@ -7,7 +7,6 @@
 
 #include "trireme/base/error.h"
 
-#include "library_task.h"
 #include "mpi_util.h"
 
 namespace trireme {
@@ -80,19 +79,6 @@ std::string_view name_of(NativeCall call) {
   return call == NativeCall::kBlocking ? "MPI" : "MPI, yielding";
 }
 
-bool library_can_take(Collective collective, Algorithm algorithm) {
-  if (algorithm == Algorithm::kLibrary) return collective != Collective::kExchange;
-  return is_library(algorithm) && LibraryChoice(collective, algorithm).takes_effect();
-}
-
-std::vector<Algorithm> library_algorithms(Collective collective) {
-  std::vector<Algorithm> result;
-  for (const Algorithm algorithm : kAlgorithms) {
-    if (library_can_take(collective, algorithm)) result.push_back(algorithm);
-  }
-  return result;
-}
-
 void run_native(const Communicator& comm, NativeCall call, Collective collective,
                 const Operands& operands) {
   const Call given = call_of(comm, collective, operands);
@@ -101,10 +87,7 @@ void run_native(const Communicator& comm, NativeCall call, Collective collective
     return;
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  {
-    const LibraryChoice choice(collective, Algorithm::kLibrary);
-    check_mpi(start(collective, given, &request), "start a collective operation");
-  }
+  check_mpi(start(collective, given, &request), "start a collective operation");
   wait_yielding(request, "finish a collective operation");
 }
 

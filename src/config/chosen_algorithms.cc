@@ -38,10 +38,11 @@ ChosenAlgorithm read_choice(const std::string& word, const std::string& order) {
   }
   const auto ours = algorithms_of(*collective);
   const auto carries = [&](Algorithm one) {
-    return is_library(one) || std::ranges::find(ours, one) != ours.end();
+    return one == Algorithm::kLibrary || std::ranges::find(ours, one) != ours.end();
   };
   for (const Algorithm one : kAlgorithms) {
-    const bool allowed = order == "any" || (keeps_order(*collective, one) && !is_library(one));
+    const bool allowed =
+        order == "any" || (keeps_order(*collective, one) && one != Algorithm::kLibrary);
     if (carries(one) && allowed) algorithms.emplace_back(name_of(one));
   }
   const auto algorithm = algorithm_named(right);

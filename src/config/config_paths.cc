@@ -2,6 +2,7 @@
 // start that may be called from elsewhere, of a folder that may have been moved, copied or linked.
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 
 #include <fmt/format.h>
 
@@ -62,6 +63,19 @@ OptionValues keys_of_start() {
   return keys;
 }
 
+// comm.algorithms with `library` for those of MPI's own algorithms that earlier versions could
+// name.
+std::string known_algorithms(const IniLine& setting) {
+  static const std::regex named("=library-(ring|tree|doubling|halving)\\b");
+  std::string known = std::regex_replace(setting.value, named, "=library");
+  if (known != setting.value) {
+    report_line(
+        fmt::format("{}: {} = {}: MPI chooses its algorithm itself now, so {} takes its place",
+                    setting.where, setting.name, shown(setting.value), shown(known)));
+  }
+  return known;
+}
+
 }  // namespace
 
 Config with_absolute_paths(Config config) {
@@ -76,6 +90,7 @@ std::string read_run_config(const std::string& path) {
   const OptionValues of_start = keys_of_start();
   return edit_ini(text, path, [&](const IniLine& setting) -> std::optional<std::string> {
     if (setting.name == "run.folder") return run;
+    if (setting.name == "comm.algorithms") return known_algorithms(setting);
     const auto key = of_start.find(setting.name);
     if (key == of_start.end()) return setting.value;
     if (setting.value != key->second) {

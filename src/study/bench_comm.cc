@@ -46,7 +46,7 @@ struct Carrier : CommCarrier {
 
   bool knows(Collective op) const {
     if (op == Collective::kExchange) return !native && !forced && !any_order;
-    if (!forced || is_library(*forced)) return true;
+    if (!forced || *forced == Algorithm::kLibrary) return true;
     const auto known = algorithms_of(op);
     return std::ranges::find(known, *forced) != known.end();
   }
@@ -314,7 +314,7 @@ std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to, int 
 }
 
 std::vector<CommCarrier> read_carriers(const std::string& list) {
-  // The tables, our algorithms, and MPI's own, the last ones by name alone.
+  // The tables, our algorithms, and MPI's own.
   constexpr std::ptrdiff_t kTables = 2;
   std::vector<std::string> known = {"table", "any"};
   std::vector<Algorithm> algorithms;
@@ -326,15 +326,10 @@ std::vector<CommCarrier> read_carriers(const std::string& list) {
       known.emplace_back(name_of(each));
     }
   }
-  std::vector<std::string> all = known;
-  for (const Algorithm each : kAlgorithms) {
-    if (!is_library(each)) continue;
-    algorithms.push_back(each);
-    known.emplace_back(name_of(each));
-    if (each == Algorithm::kLibrary) all.push_back(known.back());
-  }
+  algorithms.push_back(Algorithm::kLibrary);
+  known.emplace_back(name_of(Algorithm::kLibrary));
   std::vector<CommCarrier> carriers;
-  for (const std::string& name : list == "all" ? all : split_list(list)) {
+  for (const std::string& name : list == "all" ? known : split_list(list)) {
     const auto found = std::ranges::find(known, name);
     if (found == known.end()) {
       throw ConfigError(

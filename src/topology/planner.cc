@@ -172,7 +172,6 @@ class Planner {
 std::vector<Algorithm> choosable(Collective collective, bool any_order) {
   std::vector<Algorithm> result;
   for (const Algorithm algorithm : algorithms_of(collective)) {
-    if (is_library(algorithm)) continue;  // nothing tells how long MPI takes
     if (any_order || keeps_order(collective, algorithm)) result.push_back(algorithm);
   }
   return result;
@@ -203,7 +202,7 @@ PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates&
 
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes) {
-  if (is_library(algorithm)) return {};
+  if (algorithm == Algorithm::kLibrary) return {};
   if (is_simulated(predictor, collective, algorithm)) {
     return predictor.simulate(collective, algorithm, bytes);
   }

@@ -10,7 +10,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/collective_tasks.h"
-#include "trireme/comm/native_collectives.h"
 #include "trireme/topology/planner.h"
 
 #include "train/tracer.h"
@@ -44,7 +43,8 @@ PredictedNetwork network_among(const PlannedComm& of, const NetworkOfJob& known)
 // What stands behind the name of a table.
 Algorithm carried_by(Collective collective, Algorithm named) {
   const auto known = algorithms_of(collective);
-  const bool is_known = is_library(named) || std::ranges::find(known, named) != known.end();
+  const bool is_known =
+      named == Algorithm::kLibrary || std::ranges::find(known, named) != known.end();
   return is_known ? named : known.front();
 }
 
@@ -121,12 +121,8 @@ std::vector<AlgorithmTrial> AlgorithmTuner::trials_for(
           whole_workspace(one.collective, candidate.algorithm, one.bytes, ranks) <= kMostWorkspace;
       if (fits && candidate.algorithm != usual) trial.algorithms.push_back(candidate.algorithm);
     }
-    if (any_order_) {
-      // Nothing predicts how long MPI takes, so all that it has are tried.
-      for (const Algorithm library : library_algorithms(one.collective)) {
-        if (library != usual) trial.algorithms.push_back(library);
-      }
-    }
+    // Nothing predicts how long MPI takes.
+    if (any_order_ && usual != Algorithm::kLibrary) trial.algorithms.push_back(Algorithm::kLibrary);
     if (trial.algorithms.size() > 1) trials.push_back(std::move(trial));
   }
   return trials;

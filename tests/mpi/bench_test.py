@@ -71,9 +71,9 @@ class Bench(ProgramTest):
         self.assertNotIn("halving", carriers["broadcast"])
         self.assertIn("  MPI, yielding\n", text)
         text = self.expect_done("bench", "comm", "--from", "4K", "--to", "4K", "--repeats", 1, "--only", "all_reduce",
-                                "--algorithm", "halving,table,library-ring", before=self.ranks(2))
+                                "--algorithm", "halving,table,library", before=self.ranks(2))
         self.assertEqual([line.split()[6:] for line in text.splitlines()[2:]],
-                         [["halving"], ["table", "(direct)"], ["library-ring"]])
+                         [["halving"], ["table", "(direct)"], ["library"]])
 
     def test_comm_of_some_operations_and_sizes(self):
         self.expect_done("bench", "comm", "--from", "4K", "--to", "128K", "--factor", 32, "--repeats", 9, "--seconds", 1e-9,
@@ -126,15 +126,16 @@ class Bench(ProgramTest):
         times = {"table": alone("halving", 2.2, 2.0), "halving": alone("halving", 2.0, 1.5), "tiered": alone("tiered", 1.0, 1.0),
                  "ring": alone("ring", 0.5, 1.0), "MPI": {"seconds": 4.0}, "MPI, yielding": {"seconds": 1.1}}
         results = script["Results"](self.folder / "cells.jsonl")
-        results.add({**head, "size": "16M", "round": 1, "bytes": 16 << 20, "bound": 0.8, "times": times})
+        results.add({**head, "size": "16M", "bytes": 16 << 20, "bound": 0.8, "times": times})
+        # An earlier version measured what MPI was told to take in a round of its own.
         results.add({**head, "size": "16M", "round": 4, "bytes": 16 << 20, "bound": 0.8, "times": {"library-ring": {"seconds": 1.0}}})
-        results.add({**head, "size": "64M", "round": 3, "failed": "more than 60 s"})
+        results.add({**head, "size": "64M", "failed": "more than 60 s"})
         with (self.folder / "cells.jsonl").open("a") as file:
             file.write('{"nodes": 4, "tap')  # what an end without warning leaves
         results = script["Results"](self.folder / "cells.jsonl")
-        self.assertTrue(results.has((4, 4, "400mbit", "1 2 3 4", "all_reduce", "64M", 3)))
-        self.assertFalse(results.has((4, 4, "400mbit", "1 2 3 4", "all_reduce", "64M", 1)))
-        results.add({**head, "size": "4M", "round": 2, "failed": "more than 60 s"})
+        self.assertTrue(results.has((4, 4, "400mbit", "1 2 3 4", "all_reduce", "64M")))
+        self.assertFalse(results.has((4, 4, "400mbit", "1 2 3 4", "all_reduce", "1M")))
+        results.add({**head, "size": "4M", "failed": "more than 60 s"})
         self.assertEqual(len(script["Results"](self.folder / "cells.jsonl").lines), 4)
         cells = results.cells()
         self.assertEqual([len(cell["times"]) for cell in cells], [7])

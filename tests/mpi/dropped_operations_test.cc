@@ -134,12 +134,11 @@ TEST_F(DroppedOperations, WhatIsSentKeepsItsTensor) {
 TEST_F(DroppedOperations, ACollectiveOfMpiKeepsItsTensor) {
   if (pair_ == MPI_COMM_NULL) return;
   Watched watched;
-  auto task = make_library_task(Collective::kBroadcast, Algorithm::kLibrary,
-                                [comm = pair_, data = watched.memory.get()](MPI_Request* request) {
-                                  return MPI_Ibcast(data, static_cast<int>(kBytes), MPI_BYTE, 1,
-                                                    comm, request);
-                                },
-                                {watched.tensor()});
+  auto task = make_library_task(
+      [comm = pair_, data = watched.memory.get()](MPI_Request* request) {
+        return MPI_Ibcast(data, static_cast<int>(kBytes), MPI_BYTE, 1, comm, request);
+      },
+      {watched.tensor()});
   char go = 0;
   if (runtime().rank() == 1) {
     MPI_Recv(&go, 1, MPI_CHAR, 0, kTag, pair_, MPI_STATUS_IGNORE);

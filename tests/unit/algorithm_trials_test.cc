@@ -101,30 +101,6 @@ TEST_F(AlgorithmTrialsTest, TheTablesAlgorithmStaysWithoutAClearGain) {
   EXPECT_EQ(outcomes()[0].chosen, Algorithm::kPairwise);
 }
 
-// Those that MPI lets us choose are tried like ours; that it may choose itself is another one.
-TEST_F(AlgorithmTrialsTest, MpisOwnAreTriedByName) {
-  const std::map<Algorithm, std::int64_t> takes = {{Algorithm::kRing, 50},
-                                                   {Algorithm::kLibrary, 60},
-                                                   {Algorithm::kLibraryRing, 45},
-                                                   {Algorithm::kLibraryTree, 90},
-                                                   {Algorithm::kLibraryDoubling, 30},
-                                                   {Algorithm::kLibraryHalving, 40}};
-  AlgorithmTrial trial{Collective::kAllReduce, 4096, {}};
-  for (const auto& [algorithm, time] : takes) trial.algorithms.push_back(algorithm);
-  begin({trial});
-  std::map<Algorithm, int> calls;
-  while (!ranks_[0].all_called()) ++calls[call(4096, takes)];
-  EXPECT_EQ(calls.size(), takes.size());
-  for (const auto& [algorithm, times] : calls) EXPECT_EQ(times, kCalls) << name_of(algorithm);
-  const auto found = outcomes();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].chosen, Algorithm::kLibraryDoubling);
-  for (std::size_t i = 0; i < takes.size(); ++i) {
-    EXPECT_NEAR(1e6 * found[0].seconds[i],
-                static_cast<double>(takes.at(found[0].trial.algorithms[i])), 1e-3);
-  }
-}
-
 TEST_F(AlgorithmTrialsTest, WhatIsNotMeasuredEverywhereIsSaid) {
   begin({{Collective::kAllReduce, 64, {Algorithm::kPairwise, Algorithm::kHalving}},
          {Collective::kAllReduce, 128, {Algorithm::kPairwise, Algorithm::kHalving}}});

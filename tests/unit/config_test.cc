@@ -210,9 +210,9 @@ TEST(Config, AlgorithmsAreNamedByCollective) {
   EXPECT_EQ(chosen[0].algorithm, Algorithm::kHalving);
   EXPECT_EQ(chosen[1].algorithm, Algorithm::kChain);
   EXPECT_TRUE(chosen_algorithms(Config().comm).empty());
-  EXPECT_EQ(parsed({"--comm.algorithms", "all_reduce=library-ring", "--comm.order", "any"})
-                .comm.algorithms,
-            "all_reduce=library-ring");
+  EXPECT_EQ(
+      parsed({"--comm.algorithms", "all_reduce=library", "--comm.order", "any"}).comm.algorithms,
+      "all_reduce=library");
   const auto said = [](const std::string& value) { return refusal({"--comm.algorithms", value}); };
   // bad input: `train`: `comm.algorithms` names what does not exist, twice the same collective, or
   // an algorithm that `comm.order tree` does not allow | comm.algorithms WORD: no such algorithm of
@@ -221,6 +221,10 @@ TEST(Config, AlgorithmsAreNamedByCollective) {
       said("all_reduce=halfing"),
       "comm.algorithms all_reduce=halfing: no such algorithm of all_reduce, there are direct, "
       "pairwise, stepwise, bruck, doubling, halving, binomial, tiered; did you mean halving?");
+  EXPECT_EQ(
+      refusal({"--comm.algorithms", "all_reduce=library-ring", "--comm.order", "any"}),
+      "comm.algorithms all_reduce=library-ring: no such algorithm of all_reduce, there are "
+      "direct, pairwise, stepwise, bruck, doubling, halving, binomial, tiered, ring, library");
   EXPECT_EQ(said("all_reduce=chain").find("comm.algorithms all_reduce=chain: no such algorithm"),
             0u);
   EXPECT_EQ(said("allreduce=halving"),
@@ -502,6 +506,39 @@ TEST_F(ConfigOfARun, MeansThatRunAndLeavesOutWhatBelongsToAStart) {
   EXPECT_EQ(other.run.folder, "new");
   EXPECT_EQ(other.run.resume, "never");
   EXPECT_TRUE(other.run.accept_changes);
+}
+
+// Earlier versions could tell MPI which algorithm to take.
+TEST_F(ConfigOfARun, MayNameAlgorithmsOfMpi) {
+  const std::string text =
+      "[run]\nsteps = 20\n[comm]\norder = any\n"
+      "algorithms = all_reduce=library-ring,all_gather=library,broadcast=library-tree\n";
+  const std::string now = "all_reduce=library,all_gather=library,broadcast=library";
+  std::ofstream(own()) << text;
+  ::testing::internal::CaptureStderr();
+  // bad input: `train --config RUN/config.ini`: an earlier version was told which algorithm MPI
+  // takes, as in library-ring | RUN/config.ini:5: comm.algorithms = ...: MPI chooses its algorithm
+  // itself now, so all_reduce=library takes its place | 0
+  EXPECT_EQ(parsed({"--config", own()}).comm.algorithms, now);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "trireme: " + own() +
+                ":5: comm.algorithms = all_reduce=library-ring,all_gather=library,broadcast="
+                "library-tree: MPI chooses its algorithm itself now, so " +
+                now + " takes its place\n");
+  // A checkpoint holds the same text.
+  Config with_library;
+  with_library.run.steps = 20;
+  with_library.comm.order = "any";
+  with_library.comm.algorithms = now;
+  EXPECT_EQ(
+      changes(text, with_library),
+      "comm.algorithms was all_reduce=library-ring,all_gather=library,broadcast=library-tree, "
+      "is " +
+          now);
+  EXPECT_EQ(config_from_ini(text, "a checkpoint").comm.order, "any");
+  // A file that is no run's asks for it today.
+  EXPECT_NE(refusal({"--config", write(text)}).find("no such algorithm of all_reduce, there are"),
+            std::string::npos);
 }
 
 TEST_F(ConfigOfARun, MovedCopiedAndLinked) {

@@ -34,22 +34,14 @@ enum class Algorithm {
   kRing,    // around a ring in the order of the network: bytes x 2 in 2 (ranks - 1) rounds; adds in
             // the order of the ring
   kLibrary,  // MPI's own algorithm; MPI decides which one, and the order of the reduction
-  // The same, but we tell MPI which one, where it has the choice (MPICH).
-  kLibraryRing,
-  kLibraryTree,
-  kLibraryDoubling,
-  kLibraryHalving,
 };
 inline constexpr std::array kAlgorithms = {
-    Algorithm::kDirect,      Algorithm::kPairwise,        Algorithm::kStepwise,
-    Algorithm::kBruck,       Algorithm::kDoubling,        Algorithm::kHalving,
-    Algorithm::kBinomial,    Algorithm::kChain,           Algorithm::kTiered,
-    Algorithm::kRing,        Algorithm::kLibrary,         Algorithm::kLibraryRing,
-    Algorithm::kLibraryTree, Algorithm::kLibraryDoubling, Algorithm::kLibraryHalving};
+    Algorithm::kDirect,   Algorithm::kPairwise, Algorithm::kStepwise, Algorithm::kBruck,
+    Algorithm::kDoubling, Algorithm::kHalving,  Algorithm::kBinomial, Algorithm::kChain,
+    Algorithm::kTiered,   Algorithm::kRing,     Algorithm::kLibrary};
 std::string_view name_of(Algorithm algorithm);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 
-bool is_library(Algorithm algorithm);  // whether MPI's own collectives carry it
 // Whether a reduction by this algorithm adds along the tree T(ranks), so that its bits are those of
 // all others that do.
 bool keeps_order(Algorithm algorithm);
@@ -83,8 +75,8 @@ class AlgorithmTable {
 
   // Returns the algorithm of the first rule that fits; kPairwise if none does.
   Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
-  // As choose(), for what MPI's own algorithms cannot carry: where the rule takes one of these, the
-  // default table decides.
+  // As choose(), for what MPI's own algorithm cannot carry: where the rule takes it, the default
+  // table decides.
   Algorithm choose_own(Collective collective, std::size_t bytes, int ranks) const;
   // For runs that do not ask for T(ranks): as above, but kRing for reductions of more than 4 MiB
   // among up to 64 ranks.

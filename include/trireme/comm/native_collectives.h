@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string_view>
-#include <vector>
 
 #include "trireme/comm/collective_tasks.h"
 
@@ -14,12 +13,6 @@ enum class NativeCall {
   kTestAndYield,  // MPI_Iallreduce and so on, then MPI_Test and sched_yield() until it is done
 };
 std::string_view name_of(NativeCall call);  // "MPI", "MPI, yielding"
-
-// Whether MPI carries this collective by an algorithm of its own that is_library() names: always
-// where MPI chooses, and otherwise where it lets us choose this one.
-bool library_can_take(Collective collective, Algorithm algorithm);
-// All of those; none for kExchange.
-std::vector<Algorithm> library_algorithms(Collective collective);
 
 // Collective over comm. Returns when this rank's part is done. Takes fp32 tensors of the host and
 // adds; one call carries less than 2^31 elements. MPI decides on algorithm and order of sums.

@@ -51,24 +51,12 @@ std::string_view name_of(Algorithm algorithm) {
       return "ring";
     case Algorithm::kLibrary:
       return "library";
-    case Algorithm::kLibraryRing:
-      return "library-ring";
-    case Algorithm::kLibraryTree:
-      return "library-tree";
-    case Algorithm::kLibraryDoubling:
-      return "library-doubling";
-    case Algorithm::kLibraryHalving:
-      return "library-halving";
   }
   throw InternalError("unknown algorithm");
 }
 
-bool is_library(Algorithm algorithm) {
-  return algorithm >= Algorithm::kLibrary;
-}
-
 bool keeps_order(Algorithm algorithm) {
-  return algorithm != Algorithm::kRing && !is_library(algorithm);
+  return algorithm != Algorithm::kRing && algorithm != Algorithm::kLibrary;
 }
 
 bool keeps_order(Collective collective, Algorithm algorithm) {
@@ -132,7 +120,7 @@ Algorithm AlgorithmTable::choose(Collective collective, std::size_t bytes, int r
 
 Algorithm AlgorithmTable::choose_own(Collective collective, std::size_t bytes, int ranks) const {
   const Algorithm chosen = choose(collective, bytes, ranks);
-  return is_library(chosen) ? AlgorithmTable().choose(collective, bytes, ranks) : chosen;
+  return chosen == Algorithm::kLibrary ? AlgorithmTable().choose(collective, bytes, ranks) : chosen;
 }
 
 AlgorithmTable AlgorithmTable::any_order() {
