@@ -23,8 +23,8 @@ PictureFile read_picture_file(const InputFile& file, std::string folder = {});
 
 class PictureSource {
  public:
-  // Inputs are folders, tar archives (of plain bytes or compressed with xz) and "-", an archive
-  // from the file descriptor standard_input. Throws DataError naming the input.
+  // Inputs are folders, tar archives (tar_reader.h) and "-", an archive from the file descriptor
+  // standard_input. Throws DataError naming the input.
   PictureSource(const std::vector<std::string>& inputs, int standard_input);
 
   // Returns false after the last picture. Folders are read in alphabetical order of paths, archives

@@ -1,213 +1,213 @@
 #include "tar_reader.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 
+#include "input_files.h"
+#include "packed_data.h"
+
 namespace trireme {
 namespace {
 
-constexpr std::size_t kTarBlock = 512;
-constexpr std::uint64_t kMostExtension = std::uint64_t{1} << 20;  // of a long path, a pax header
-constexpr std::size_t kMostPath = 4096;                           // as Linux has it
-constexpr std::uint64_t kMostMember = std::uint64_t{1} << 50;
+constexpr std::size_t kPackedBuffer = std::size_t{1} << 18;
+constexpr std::size_t kMostPath = 4096;  // as Linux has it
 
-// Where fields stand in a header.
-struct Field {
-  std::size_t offset, length;
-};
-constexpr Field kName{0, 100}, kSize{124, 12}, kSum{148, 8}, kMagic{257, 5}, kPrefix{345, 155};
-constexpr std::size_t kType = 156;
+using ArchivePtr = std::unique_ptr<archive, int (*)(archive*)>;
 
-std::string_view text_of(const std::vector<std::uint8_t>& block, Field field) {
-  const char* begin = reinterpret_cast<const char*>(block.data()) + field.offset;
-  return {begin, ::strnlen(begin, field.length)};
-}
-
-// Octal digits between spaces, or, after a byte of 0x80, a number of many bytes.
-std::optional<std::uint64_t> number_of(const std::vector<std::uint8_t>& block, Field field) {
-  std::uint64_t number = 0;
-  if (block[field.offset] == 0x80) {
-    for (std::size_t i = 1; i < field.length; ++i) {
-      if (number > kMostMember) return {};
-      number = number << 8 | block[field.offset + i];
-    }
-    return number;
-  }
-  std::string_view digits = text_of(block, field);
-  while (digits.starts_with(' ')) digits.remove_prefix(1);
-  while (digits.ends_with(' ')) digits.remove_suffix(1);
-  for (const char digit : digits) {
-    if (digit < '0' || digit > '7') return {};
-    number = number << 3 | static_cast<std::uint64_t>(digit - '0');
-  }
-  return number;
-}
-
-// The sum of all bytes, where the sum's own field counts as spaces.
-std::uint64_t sum_of(const std::vector<std::uint8_t>& block) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    sum += i >= kSum.offset && i < kSum.offset + kSum.length ? ' ' : block[i];
-  }
-  return sum;
-}
-
-std::uint64_t padded(std::uint64_t size) {
-  return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
-}
-
-// What a pax header says about the next member: lines "LENGTH KEY=VALUE\n".
-struct PaxHeader {
-  std::optional<std::string> path;
-  std::optional<std::uint64_t> size;
-};
-
-bool parse_pax(std::string_view text, PaxHeader& header) {
-  while (!text.empty()) {
-    std::size_t length = 0, digits = 0;
-    while (digits < text.size() && digits < 8 && text[digits] >= '0' && text[digits] <= '9') {
-      length = 10 * length + static_cast<std::size_t>(text[digits++] - '0');
-    }
-    if (digits == 0 || length > text.size() || length < digits + 3 || text[digits] != ' ' ||
-        text[length - 1] != '\n') {
-      return false;
-    }
-    const std::string_view record = text.substr(digits + 1, length - digits - 2);
-    const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos) return false;
-    const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
-    if (key == "path") header.path = std::string(value);
-    if (key == "size") {
-      std::uint64_t size = 0;
-      for (const char digit : value) {
-        if (digit < '0' || digit > '9' || size > kMostMember) return false;
-        size = 10 * size + static_cast<std::uint64_t>(digit - '0');
-      }
-      header.size = size;
-    }
-    text.remove_prefix(length);
-  }
-  return true;
+std::string_view words_of(archive* of) {
+  const char* const words = archive_error_string(of);
+  return words == nullptr ? "libarchive does not say why" : words;
 }
 
 }  // namespace
+
+// The bytes of a file, decompressed.
+class TarReader::Unpacked {
+ public:
+  Unpacked(const std::string& path, int standard_input)
+      : path_(path),
+        file_(path, standard_input),
+        buffer_(kPackedBuffer),
+        stream_(archive_read_new(), archive_read_free) {
+    archive* const stream = stream_.get();
+    archive_read_support_filter_gzip(stream);
+    archive_read_support_filter_bzip2(stream);
+    archive_read_support_filter_xz(stream);
+    archive_read_support_filter_zstd(stream);
+    archive_read_support_format_raw(stream);
+    archive_read_support_format_empty(stream);
+    archive_entry* whole = nullptr;
+    check(archive_read_open(stream, this, nullptr, read_file, nullptr));
+    check(archive_read_next_header(stream, &whole));
+    const bool is_plain = archive_filter_count(stream) == 1;
+    const std::optional<PackedData> packed = packed_data(beginning_);
+    if (is_plain && packed) refuse(*packed);
+  }
+
+  // Returns the size of the next block; 0 at the end.
+  std::size_t next(const void** block) {
+    std::size_t size = 0;
+    la_int64_t offset = 0;
+    if (!ended_) check(archive_read_data_block(stream_.get(), block, &size, &offset));
+    return ended_ ? 0 : size;
+  }
+  bool ended() const { return ended_; }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  static la_ssize_t read_file(archive* /*of*/, void* self, const void** block) {
+    auto* const own = static_cast<Unpacked*>(self);
+    try {
+      const std::size_t size = own->file_.read(own->buffer_.data(), own->buffer_.size());
+      if (own->bytes_read_ == 0)
+        own->beginning_.assign(own->buffer_.data(), std::min<std::size_t>(size, 64));
+      own->bytes_read_ += size;
+      own->file_ended_ = size == 0;
+      *block = own->buffer_.data();
+      return static_cast<la_ssize_t>(size);
+    } catch (...) {
+      own->fault_ = std::current_exception();
+      return ARCHIVE_FATAL;
+    }
+  }
+
+  void check(int result) {
+    if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
+    if (result == ARCHIVE_EOF) ended_ = true;
+    if (result == ARCHIVE_OK || result == ARCHIVE_EOF) return;
+    if (archive_errno(stream_.get()) == ENOMEM) {
+      throw DataError(fmt::format(
+          "{}: its decoder needs more than 1 GiB of memory; compress it with xz -9 or less",
+          path_));
+    }
+    if (file_ended_) {
+      throw DataError(fmt::format("{}: damaged: the compressed data end too early", path_));
+    }
+    const std::optional<PackedData> packed = packed_data(beginning_);
+    throw DataError(fmt::format("{}: damaged: the compressed data are not what {} writes ({})",
+                                path_, packed ? packed->program : "its program",
+                                words_of(stream_.get())));
+  }
+
+  [[noreturn]] void refuse(const PackedData& packed) const {
+    throw DataError(
+        packed.program.empty()
+            ? fmt::format("{}: {}; unpack it, and name the folder", path_, packed.name)
+            : fmt::format(
+                  "{}: {}; `{} -dc FILE | trireme prepare --images - --output DIR` reads it", path_,
+                  packed.name, packed.program));
+  }
+
+  std::string path_;
+  InputStream file_;
+  std::vector<char> buffer_;  // from the file
+  std::string beginning_;
+  std::uint64_t bytes_read_ = 0;
+  bool file_ended_ = false, ended_ = false;
+  std::exception_ptr fault_;  // which libarchive's code must not see
+  ArchivePtr stream_;
+};
+
+TarReader::TarReader(const std::string& path, int standard_input)
+    : path_(path),
+      unpacked_(std::make_unique<Unpacked>(path, standard_input)),
+      tar_(archive_read_new(), archive_read_free) {
+  archive_read_support_format_tar(tar_.get());
+  const int result = archive_read_open(tar_.get(), this, nullptr, pass_on, nullptr);
+  throw_fault();
+  if (result != ARCHIVE_OK) {
+    refuse(
+        "neither a folder nor a tar archive, of plain bytes or compressed with gzip, bzip2, xz or "
+        "zstd");
+  }
+}
+
+TarReader::~TarReader() = default;
+
+std::ptrdiff_t TarReader::pass_on(archive* /*of*/, void* self, const void** block) {
+  auto* const own = static_cast<TarReader*>(self);
+  try {
+    return static_cast<std::ptrdiff_t>(own->unpacked_->next(block));
+  } catch (...) {
+    own->fault_ = std::current_exception();
+    return ARCHIVE_FATAL;
+  }
+}
+
+void TarReader::throw_fault() {
+  if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
+}
 
 void TarReader::refuse(const std::string& reason) const {
   throw DataError(fmt::format("{}: {}", path_, reason));
 }
 
-void TarReader::read_all(void* bytes, std::uint64_t count) {
-  if (stream_.read(bytes, count) != count) {
-    refuse(fmt::format("ends too early, in {}", member_.path.empty() ? "a header" : member_.path));
-  }
+void TarReader::refuse_cut() const {
+  refuse(fmt::format("ends too early, in {}", member_.path.empty() ? "a header" : member_.path));
 }
 
-void TarReader::skip(std::uint64_t count) {
-  std::vector<std::uint8_t> ignored(
-      static_cast<std::size_t>(std::min<std::uint64_t>(count, std::uint64_t{1} << 16)));
-  while (count > 0) {
-    const std::uint64_t part = std::min<std::uint64_t>(count, ignored.size());
-    read_all(ignored.data(), part);
-    count -= part;
+void TarReader::check_header(int result) {
+  throw_fault();
+  const std::string_view words = words_of(tar_.get());
+  // Names are bytes to us, whatever the locale can say.
+  const bool of_names = words.find("can't be converted") != std::string_view::npos;
+  if (result == ARCHIVE_OK || (result == ARCHIVE_WARN && of_names)) return;
+  const std::string after = member_.path.empty() ? "the beginning" : member_.path;
+  if (result == ARCHIVE_RETRY) {
+    refuse(fmt::format("damaged: the header after {} does not match its checksum", after));
   }
-}
-
-// Reads the next header. Returns false at the end of the archive.
-bool TarReader::read_block() {
-  block_.resize(kTarBlock);
-  const std::size_t got = stream_.read(block_.data(), kTarBlock);
-  const bool ends = got == kTarBlock && std::all_of(block_.begin(), block_.end(),
-                                                    [](std::uint8_t byte) { return byte == 0; });
-  if (first_ && !ends && (got < kTarBlock || text_of(block_, kMagic) != "ustar") &&
-      !(got == kTarBlock && number_of(block_, kSum) == sum_of(block_))) {
-    refuse("neither a folder nor a tar archive, of plain bytes or compressed with xz");
-  }
-  first_ = false;
-  if (got == 0) refuse("ends without the mark that ends a tar archive: a part of it is missing");
-  if (got < kTarBlock) refuse("ends too early, in a header");
-  if (ends) {
-    finish();
-    return false;
-  }
-  if (number_of(block_, kSum) != sum_of(block_)) {
-    refuse(fmt::format("damaged: the header after {} does not match its checksum",
-                       member_.path.empty() ? "the beginning" : member_.path));
-  }
-  return true;
-}
-
-// What follows the end is read, so that the checksums of a compressed archive are compared.
-void TarReader::finish() {
-  std::vector<std::uint8_t> rest(std::size_t{1} << 16);
-  while (stream_.read(rest.data(), rest.size()) > 0) {
-  }
-}
-
-// The contents of a header that extends the next one.
-std::string TarReader::extension(std::uint64_t size) {
-  if (size > kMostExtension) refuse(fmt::format("damaged: a header of {} bytes", size));
-  std::string text(padded(size), '\0');
-  read_all(text.data(), text.size());
-  text.resize(size);
-  return text;
+  if (unpacked_->ended()) refuse_cut();
+  refuse(fmt::format("damaged: the header after {} is none ({})", after, words));
 }
 
 bool TarReader::next(TarMember& member) {
-  skip(left_);
-  left_ = 0;
-  PaxHeader pax;
-  while (read_block()) {
-    const std::optional<std::uint64_t> size = number_of(block_, kSize);
-    if (!size || *size > kMostMember) refuse("damaged: a header whose size is no number");
-    const auto type = static_cast<char>(block_[kType]);
-    if (type == 'x' || type == 'L') {
-      const std::string text = extension(*size);
-      if (type == 'L') {
-        pax.path = text.substr(0, text.find('\0'));
-      } else if (!parse_pax(text, pax)) {
-        refuse("damaged: a pax header that is none");
-      }
-      continue;
+  archive_entry* entry = nullptr;
+  const int result = archive_read_next_header(tar_.get(), &entry);
+  if (result == ARCHIVE_EOF) {
+    // libarchive takes the end of the file for the end of the archive.
+    if (archive_filter_bytes(tar_.get(), 0) == archive_read_header_position(tar_.get())) {
+      refuse("ends without the mark that ends a tar archive: a part of it is missing");
     }
-    if (type == 'g' || type == 'K') {  // of all members; of a link
-      extension(*size);
-      continue;
+    // What follows is read, so that the checksums of a compressed archive are compared.
+    const void* rest = nullptr;
+    while (unpacked_->next(&rest) > 0) {
     }
-    member_.regular = type == '0' || type == '\0' || type == '7';
-    member_.size = pax.size.value_or(*size);
-    if (member_.size > kMostMember) refuse("damaged: a member whose size no file has");
-    std::string path(text_of(block_, kName));
-    // In GNU's format other fields stand where the prefix is.
-    const bool posix = text_of(block_, kMagic) == "ustar" && block_[kMagic.offset + 5] == 0;
-    if (const std::string_view prefix = text_of(block_, kPrefix); posix && !prefix.empty()) {
-      path = fmt::format("{}/{}", prefix, path);
-    }
-    member_.path = pax.path.value_or(path);
-    if (member_.path.size() > kMostPath) {
-      refuse(fmt::format("damaged: a path of {} bytes, of at most {}", member_.path.size(),
-                         kMostPath));
-    }
-    // Links have a size, but no contents.
-    const bool has_contents = member_.regular || (type != '1' && type != '2' && type != '5');
-    left_ = has_contents ? padded(member_.size) : 0;
-    member = member_;
-    return true;
+    return false;
   }
-  return false;
+  check_header(result);
+  const char* const path = archive_entry_pathname(entry);
+  member_ = {path == nullptr ? "" : path, static_cast<std::uint64_t>(archive_entry_size(entry)),
+             archive_entry_filetype(entry) == AE_IFREG && archive_entry_hardlink(entry) == nullptr};
+  if (member_.path.size() > kMostPath) {
+    refuse(
+        fmt::format("damaged: a path of {} bytes, of at most {}", member_.path.size(), kMostPath));
+  }
+  member = member_;
+  return true;
 }
 
 std::vector<std::uint8_t> TarReader::contents() {
-  TRIREME_CHECK(left_ == padded(member_.size), "a member of an archive is read twice");
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(member_.size));
-  read_all(bytes.data(), bytes.size());
-  left_ -= member_.size;
+  for (std::size_t have = 0; have < bytes.size();) {
+    const la_ssize_t got = archive_read_data(tar_.get(), bytes.data() + have, bytes.size() - have);
+    throw_fault();
+    if (got <= 0) refuse_cut();
+    have += static_cast<std::size_t>(got);
+  }
   return bytes;
+}
+
+std::uint64_t TarReader::bytes_read() const {
+  return unpacked_->bytes_read();
 }
 
 }  // namespace trireme

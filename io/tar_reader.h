@@ -1,11 +1,14 @@
-// Tar archives, read from front to back. Paths in them are data: nothing is ever written to one.
+// Tar archives, read from front to back by libarchive. Paths in them are data: nothing is ever
+// written to one.
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "archive_stream.h"
+struct archive;
 
 namespace trireme {
 
@@ -15,34 +18,35 @@ struct TarMember {
   bool regular = false;  // not a folder, a link or a device
 };
 
-// Reads the formats of POSIX (ustar, pax) and GNU. Throws DataError if the archive is none, is
-// damaged, or ends before its own end.
+// Reads the formats of POSIX (ustar, pax) and GNU, of plain bytes or compressed with gzip, bzip2,
+// xz or zstd, which the first bytes tell. Throws DataError if the archive is none, is damaged, is
+// compressed otherwise, or ends before its own end.
 class TarReader {
  public:
-  TarReader(const std::string& path, int standard_input)
-      : path_(path), stream_(path, standard_input) {}
+  TarReader(const std::string& path, int standard_input);
+  ~TarReader();
+  TarReader(const TarReader&) = delete;
+  TarReader& operator=(const TarReader&) = delete;
 
   // Goes on to the next member. Returns false after the last one.
   bool next(TarMember& member);
   // Returns the member's bytes. Called at most once for each, for a size that memory holds.
   std::vector<std::uint8_t> contents();
-  std::uint64_t bytes_read() const { return stream_.bytes_read(); }
+  std::uint64_t bytes_read() const;  // of the file, compressed
 
  private:
-  using Block = std::vector<std::uint8_t>;
-  bool read_block();
-  void read_all(void* bytes, std::uint64_t count);
-  void skip(std::uint64_t count);
-  void finish();
-  std::string extension(std::uint64_t size);
+  class Unpacked;
+  static std::ptrdiff_t pass_on(archive* of, void* self, const void** block);
+  void throw_fault();
+  void check_header(int result);
   [[noreturn]] void refuse(const std::string& reason) const;
+  [[noreturn]] void refuse_cut() const;
 
   std::string path_;
-  ArchiveStream stream_;
+  std::unique_ptr<Unpacked> unpacked_;
+  std::exception_ptr fault_;  // which libarchive's code must not see
+  std::unique_ptr<archive, int (*)(archive*)> tar_;
   TarMember member_;
-  std::uint64_t left_ = 0;  // of the member's bytes, with what fills its last block
-  bool first_ = true;
-  Block block_;
 };
 
 }  // namespace trireme

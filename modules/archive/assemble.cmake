@@ -73,8 +73,8 @@ endforeach()
 file(WRITE ${stage}/mpi/README
   "A libmpi.so.12 in this folder (or a link to it) is used instead of the archive's own.\n")
 
-# The licences of what is carried along.
-execute_process(COMMAND dpkg-query -S ${origins} OUTPUT_VARIABLE owners ERROR_QUIET)
+# The licences of what is carried along, or linked in.
+execute_process(COMMAND dpkg-query -S ${origins} ${TRIREME_LINKED_ARCHIVE} OUTPUT_VARIABLE owners ERROR_QUIET)
 string(REGEX MATCHALL "[^\n:]+:[^\n]*" owners "${owners}")
 foreach(owner IN LISTS owners)
   string(REGEX REPLACE ":.*" "" package "${owner}")

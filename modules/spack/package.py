@@ -39,7 +39,7 @@ class Trireme(CMakePackage):
     depends_on("xxhash@0.8:")
     depends_on("libjpeg-turbo@2.1:")
     depends_on("libpng@1.6:")
-    depends_on("xz@5.2:")
+    depends_on("libarchive@3.6:")
     depends_on("yaml-cpp@0.7:")
     depends_on("hwloc@2:")
     depends_on("zlib-api", type="test")

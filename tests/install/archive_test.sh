@@ -41,7 +41,9 @@ for file in "$here"/lib/*.so.* "$here"/libexec/trireme/*; do
   fi
 done
 [[ -s $here/lib/trireme/libtrireme_tuner.so ]] || fail "NCCL's tuner is missing"
-[[ -e $here/share/doc/trireme/licenses/libmpich12 ]] || fail "the licence of MPICH is missing"
+for package in libmpich12 libarchive-dev libzstd1; do
+  [[ -e $here/share/doc/trireme/licenses/$package ]] || fail "the licence of $package is missing"
+done
 
 # With the C library of this system, and with its own.
 for libc in system archive; do
@@ -134,6 +136,28 @@ for i in $(seq 400); do echo "the $i trees stand in row $((i % 7)), and the bird
 bin=/opt/$name/bin
 in_root "$bin"/trireme prepare /data/text --output /data --tokenizer byte --validation tail:2000 \
   > "$work/prepare.log" 2>&1 || { cat "$work/prepare.log"; fail "prepare in an empty root"; }
+python3 - "$root/data/pets.tar.bz2" << 'PYTHON'
+import io
+import struct
+import sys
+import tarfile
+import zlib
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)) +
+       chunk(b"IDAT", zlib.compress(8 * (b"\0" + bytes(24)))) + chunk(b"IEND", b""))
+with tarfile.open(sys.argv[1], "w:bz2") as archive:
+    for name in ("cat/1.png", "dog/1.png"):
+        member = tarfile.TarInfo(name)
+        member.size = len(png)
+        archive.addfile(member, io.BytesIO(png))
+PYTHON
+in_root "$bin"/trireme prepare --images /data/pets.tar.bz2 --output /data/pets \
+  > "$work/prepare.log" 2>&1 || { cat "$work/prepare.log"; fail "prepare pictures in an empty root"; }
 in_root "$bin"/mpiexec -n 2 "$bin"/trireme train --data.train /data/train.h5 --run.folder /data/run \
   --run.steps 3 --model.layers 1 --model.width 32 --model.heads 2 --model.context 32 --batch.global 4 \
   --batch.micro 2 --grid.data 2 --threads 1 --log.every 1 > "$work/train.log" 2>&1 ||

@@ -4,8 +4,9 @@
 #include <memory>
 #include <stdexcept>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <fmt/format.h>
-#include <lzma.h>
 #include <png.h>
 #include <turbojpeg.h>
 #include <zlib.h>
@@ -176,15 +177,26 @@ std::string make_tar(const Files& files) {
   return archive + std::string(1024, '\0');
 }
 
-std::string xz_of(const std::string& bytes) {
-  std::string packed(lzma_stream_buffer_bound(bytes.size()), '\0');
+std::string compressed(const std::string& bytes, const std::string& program) {
+  const std::unique_ptr<archive, int (*)(archive*)> writer(archive_write_new(), archive_write_free);
+  const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
+                                                                       archive_entry_free);
+  const auto check = [&](la_ssize_t result) {
+    if (result < 0) throw std::runtime_error(archive_error_string(writer.get()));
+  };
+  check(archive_write_set_format_raw(writer.get()));
+  // Not by its name, which would link all filters that there are.
+  check(program == "gzip"    ? archive_write_add_filter_gzip(writer.get())
+        : program == "bzip2" ? archive_write_add_filter_bzip2(writer.get())
+        : program == "xz"    ? archive_write_add_filter_xz(writer.get())
+                             : archive_write_add_filter_zstd(writer.get()));
+  std::string packed(2 * bytes.size() + (std::size_t{1} << 16), '\0');
   std::size_t size = 0;
-  if (lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, nullptr,
-                              reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(),
-                              reinterpret_cast<std::uint8_t*>(packed.data()), &size,
-                              packed.size()) != LZMA_OK) {
-    throw std::runtime_error("xz fails");
-  }
+  check(archive_write_open_memory(writer.get(), packed.data(), packed.size(), &size));
+  archive_entry_set_filetype(entry.get(), AE_IFREG);
+  check(archive_write_header(writer.get(), entry.get()));
+  check(archive_write_data(writer.get(), bytes.data(), bytes.size()));
+  check(archive_write_close(writer.get()));
   packed.resize(size);
   return packed;
 }

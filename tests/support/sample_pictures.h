@@ -37,6 +37,7 @@ std::string make_png_that_claims(PictureSize size);
 // A path, and what stands there.
 using Files = std::vector<std::pair<std::string, std::string>>;
 std::string make_tar(const Files& files);
-std::string xz_of(const std::string& bytes);
+// As gzip, bzip2, xz or zstd writes it.
+std::string compressed(const std::string& bytes, const std::string& program);
 
 }  // namespace trireme::testing

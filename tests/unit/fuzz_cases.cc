@@ -402,7 +402,7 @@ Case pictures_case(Draws& draws) {
       made.files = {{"pets", damaged(testing::make_tar(files), draws)}};
       return made;
     default:
-      made.files = {{"pets", damaged(testing::xz_of(testing::make_tar(files)), draws)}};
+      made.files = {{"pets", damaged(testing::compressed(testing::make_tar(files), "xz"), draws)}};
       return made;
   }
 }

@@ -11,12 +11,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::classes_in;
+using testing::compressed;
 using testing::kSize;
 using testing::make_png;
 using testing::make_tar;
 using testing::pictures_of;
 using testing::PrepareImages;
-using testing::xz_of;
 
 TEST_F(PrepareImages, ArchivesAreReadAsFoldersAre) {
   const testing::Files files = {{"./pets/", ""},
@@ -28,16 +28,20 @@ TEST_F(PrepareImages, ArchivesAreReadAsFoldersAre) {
   const auto folder = pictures_of(prepare_images(options({write_splits()})).train);
   const std::string tar = make_tar(files);
   const std::string half = tar.substr(0, 1536);
-  for (const std::string& path :
-       {write("a.tar", tar), write("a.tar.xz", xz_of(tar)),
-        write("two.tar.xz", xz_of(half) + xz_of(tar.substr(half.size())))}) {
+  std::vector<std::string> paths = {write("a.tar", tar)};
+  for (const std::string program : {"gzip", "bzip2", "xz", "zstd"}) {
+    const auto packed = [&](const std::string& bytes) { return compressed(bytes, program); };
+    paths.push_back(write("a.tar." + program, packed(tar)));
+    paths.push_back(write("two.tar." + program, packed(half) + packed(tar.substr(half.size()))));
+  }
+  for (const std::string& path : paths) {
     const PrepareImagesResult result = prepare_images(options({path}));
     EXPECT_EQ(pictures_of(result.train), folder) << path;
     EXPECT_EQ(result.validation->images, 1);
     EXPECT_EQ(result.left_out, 1);
     EXPECT_EQ(result.bytes, fs::file_size(path));
   }
-  std::FILE* pipe = ::popen(("cat " + in("a.tar.xz")).c_str(), "r");
+  std::FILE* pipe = ::popen(("cat " + in("a.tar.zstd")).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   PrepareImagesOptions streamed = options({"-"});
   streamed.standard_input = ::fileno(pipe);
@@ -80,7 +84,8 @@ TEST_F(PrepareImages, PaxHeadersNameMembers) {
   EXPECT_EQ(classes_in(prepare_images(options({write("a.tar", header + cut)})).train),
             (std::vector<std::string>{"\xc3\xa4\xc3\xb6", "b"}));
   header[512] = '9';  // a record of another length
-  EXPECT_SAYS(data_fault({write("b.tar", header + cut)}), "b.tar: damaged: a pax header");
+  EXPECT_SAYS(data_fault({write("b.tar", header + cut)}),
+              "b.tar: damaged: the header after the beginning is none (");
   // Memory for names shall not grow as fast as an archive unfolds.
   const std::string path = std::string(5000, 'p') + "/1.png";
   EXPECT_SAYS(data_fault({write("c.tar", pax_header(fmt::format("5017 path={}\n", path)) + cut)}),
@@ -90,7 +95,7 @@ TEST_F(PrepareImages, PaxHeadersNameMembers) {
 TEST_F(PrepareImages, BadArchivesAreRefused) {
   const std::string tar = make_tar({{"cat/1.png", make_png(kSize, 1)}});
   // bad input: `prepare --images`: a file that is no archive | ...: neither a folder nor a tar
-  // archive, of plain bytes or compressed with xz | 3
+  // archive, of plain bytes or compressed with gzip, bzip2, xz or zstd | 3
   EXPECT_SAYS(data_fault({write("a.png", make_png({64, 64}, 1))}),
               "a.png: neither a folder nor a tar archive");
   EXPECT_SAYS(data_fault({write("empty", "")}), "empty: neither a folder nor a tar archive");
@@ -106,27 +111,43 @@ TEST_F(PrepareImages, BadArchivesAreRefused) {
   // after cat/1.png does not match its checksum | 3
   EXPECT_SAYS(data_fault({write("damaged.tar", damaged)}),
               "the header after cat/1.png does not match its checksum");
-  const std::string xz = xz_of(tar);
-  // bad input: `prepare --images`: a damaged .tar.xz, or one that was cut | ...: damaged: the
-  // compressed data end too early; ...: damaged: the compressed data are not what xz writes | 3
-  EXPECT_SAYS(data_fault({write("cut.tar.xz", xz.substr(0, xz.size() - 20))}),
-              "the compressed data end too early");
-  // Wherever an archive is cut, the pictures before that are not taken for all.
-  for (const std::string& whole : {tar, xz}) {
-    for (std::size_t size = 1; size + 1024 <= tar.size() && size < whole.size(); size += 37) {
-      EXPECT_NE(data_fault({write("cut", whole.substr(0, size))}), "") << size;
-    }
-  }
-  std::string flipped = xz;
-  flipped[xz.size() / 2] ^= 1;
-  PrepareImagesOptions skipping = options({write("flipped.tar.xz", flipped)});
-  skipping.skip_bad = true;  // the damage may show in a picture first
-  EXPECT_SAYS(fault<DataError>(skipping), "flipped.tar.xz: damaged: the compressed data are not");
-  // bad input: `prepare --images`: an archive compressed otherwise | ...: gzip data; `gzip -dc
-  // FILE ...` reads it | 3
-  EXPECT_SAYS(data_fault({write("a.tar.gz", "\x1f\x8b\x08 and so on")}), "gzip data; `gzip -dc ");
-  EXPECT_SAYS(data_fault({write("a.zip", "PK\x03\x04 and so on")}), "a zip archive; unpack it");
   EXPECT_SAYS(data_fault({in("nothing")}), "cannot be read");
+}
+
+TEST_F(PrepareImages, BadCompressedArchivesAreRefused) {
+  const std::string tar = make_tar({{"cat/1.png", make_png(kSize, 1)}});
+  for (const std::string program : {"none", "gzip", "bzip2", "xz", "zstd"}) {
+    const std::string whole = program == "none" ? tar : compressed(tar, program);
+    // Wherever an archive is cut, the pictures before that are not taken for all.
+    for (std::size_t size = 1; size + 1024 <= tar.size() && size < whole.size(); size += 37) {
+      EXPECT_NE(data_fault({write("cut", whole.substr(0, size))}), "nothing was thrown")
+          << program << size;
+    }
+    if (program == "none") continue;
+    // bad input: `prepare --images`: a damaged compressed archive, or one that was cut | ...:
+    // damaged: the compressed data end too early; ...: damaged: the compressed data are not what
+    // xz writes (...) | 3
+    EXPECT_SAYS(data_fault({write("cut.tar", whole.substr(0, whole.size() - 20))}),
+                "cut.tar: damaged: the compressed data end too early");
+    std::string damaged = whole;  // where a checksum or a block begins
+    damaged.replace(program == "zstd" ? 6 : 10, 4, 4, '\xff');
+    EXPECT_SAYS(
+        data_fault({write("damaged.tar", damaged)}),
+        fmt::format("damaged.tar: damaged: the compressed data are not what {} writes (", program));
+    if (program != "bzip2" && program != "xz") continue;  // no checksum is compared
+    std::string flipped = whole;
+    flipped[whole.size() / 2] ^= 1;
+    PrepareImagesOptions skipping = options({write("flipped.tar", flipped)});
+    skipping.skip_bad = true;  // the damage may show in a picture first
+    EXPECT_SAYS(
+        fault<DataError>(skipping),
+        fmt::format("flipped.tar: damaged: the compressed data are not what {} writes (", program));
+  }
+  // bad input: `prepare --images`: an archive compressed otherwise | ...: lz4 data; `lz4 -dc
+  // FILE ...` reads it | 3
+  EXPECT_SAYS(data_fault({write("a.tar.lz4", "\x04\x22\x4d\x18 and so on")}),
+              "lz4 data; `lz4 -dc FILE | trireme prepare --images - --output DIR` reads it");
+  EXPECT_SAYS(data_fault({write("a.zip", "PK\x03\x04 and so on")}), "a zip archive; unpack it");
 }
 
 }  // namespace

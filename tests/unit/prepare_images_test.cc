@@ -39,7 +39,6 @@ using testing::PngKind;
 using testing::PrepareImages;
 using testing::sample_pixels;
 using testing::Stored;
-using testing::xz_of;
 
 Bytes bytes_of(const std::string& text) {
   return {text.begin(), text.end()};

@@ -182,7 +182,8 @@ TEST_F(Prepare, ZeroBytesFurtherOnAreTold) {
 TEST_F(Prepare, WhatIsPackedIsRefusedHoweverItWasCut) {
   const std::string text = "words that were packed, and more of them\n";
   const std::string tar = testing::make_tar({{"a/text.txt", text}});
-  for (const std::string& whole : {tar, testing::xz_of(text), testing::xz_of(tar)}) {
+  for (const std::string& whole :
+       {tar, testing::compressed(text, "xz"), testing::compressed(tar, "xz")}) {
     for (std::size_t size = 12; size < whole.size(); size += size < 600 ? 7 : 101) {
       const PrepareOptions options = this->options({write("cut", whole.substr(0, size))});
       const std::string said = message_of<DataError>([&] { prepare(options); });
@@ -193,7 +194,7 @@ TEST_F(Prepare, WhatIsPackedIsRefusedHoweverItWasCut) {
   }
   for (const std::size_t size : {2u, 3u, 5u}) {
     const PrepareOptions options =
-        this->options({write("cut", testing::xz_of(text).substr(0, size))});
+        this->options({write("cut", testing::compressed(text, "xz").substr(0, size))});
     const std::string said = message_of<DataError>([&] { prepare(options); });
     EXPECT_NE(said.find("xz data, not text"), std::string::npos) << said;
   }

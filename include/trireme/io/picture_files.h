@@ -18,10 +18,10 @@ struct NamedPicture {
 
 class PictureFiles {
  public:
-  // `inputs` are JPEG and PNG files, folders of them, and tar archives (of plain bytes or
-  // compressed with xz). "-" stands for the files that the lines of standard input name. The
-  // largest part in the middle of a picture that has the shape of `size` is brought to that size,
-  // as trireme prepare does. `skips_bad`: pictures that cannot be read are left out.
+  // `inputs` are JPEG and PNG files, folders of them, and tar archives (also compressed ones, as
+  // trireme prepare reads them). "-" stands for the files that the lines of standard input name.
+  // The largest part in the middle of a picture that has the shape of `size` is brought to that
+  // size, as trireme prepare does. `skips_bad`: pictures that cannot be read are left out.
   PictureFiles(std::vector<std::string> inputs, PictureSize size, bool skips_bad);
   ~PictureFiles();
 

@@ -24,8 +24,8 @@ std::optional<PictureSize> read_picture_size(std::string_view text);
 enum class ClassFolder { kClear, kOuter, kInner };
 
 struct PrepareImagesOptions {
-  // Folders, tar archives (of plain bytes or compressed with xz) and "-", which is an archive from
-  // the file descriptor standard_input.
+  // Folders, tar archives (of plain bytes, or compressed with gzip, bzip2, xz or zstd) and "-",
+  // which is an archive from the file descriptor standard_input.
   std::vector<std::string> inputs;
   int standard_input = 0;
   std::string output;               // folder for train.h5 and validation.h5; created if missing
