@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "trireme/ops/adafactor.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/batch_norm.h"
 #include "trireme/ops/convolution.h"

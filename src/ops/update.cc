@@ -19,6 +19,22 @@ void check_flat(std::string_view op, const Tensor& master, const Tensor& gradien
   check_shape(op, "weights", weights, master.shape());
 }
 
+void check_length(std::string_view op, const Tensor& length) {
+  if (length.defined()) check_fp32(op, "length", length, {1});
+}
+
+// The averages of Adam are corrected by the number of updates.
+void check_updates(std::string_view op, const Context& ctx) {
+  check_step_state(op, ctx);
+  TRIREME_CHECK(!on_cpu(ctx) || ctx.step_state->finite == 0 || ctx.step_state->updates >= 1,
+                fmt::format("{}: {} updates; they count from 1", op, ctx.step_state->updates));
+}
+
+void check_apart(std::string_view op, const Tensor& master, const Tensor& weights) {
+  TRIREME_CHECK(master.raw() != weights.raw() || master.elements() == 0,
+                fmt::format("{}: weights are not the master values", op));
+}
+
 }  // namespace
 
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
@@ -26,21 +42,20 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
   check_flat("adamw_step", master, gradient, weights);
   check_fp32("adamw_step", "exp_avg", exp_avg, master.shape());
   check_fp32("adamw_step", "exp_avg_sq", exp_avg_sq, master.shape());
-  check_step_state("adamw_step", ctx);
-  TRIREME_CHECK(!on_cpu(ctx) || ctx.step_state->finite == 0 || ctx.step_state->updates >= 1,
-                fmt::format("adamw_step: {} updates; they count from 1", ctx.step_state->updates));
+  check_updates("adamw_step", ctx);
   dispatch(TRIREME_OP(adamw_step), ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
-              const Tensor& velocity, const Tensor& weights) {
+              const Tensor& velocity, const Tensor& weights, const Tensor& length) {
   check_flat("sgd_step", master, gradient, weights);
+  check_length("sgd_step", length);
   if (rule.momentum != 0.0f || velocity.defined()) {
     check_fp32("sgd_step", "velocity", velocity, master.shape());
   }
   TRIREME_CHECK(!rule.nesterov || rule.momentum != 0.0f, "sgd_step: nesterov without momentum");
   check_step_state("sgd_step", ctx);
-  dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights);
+  dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights, length);
 }
 
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
@@ -49,6 +64,35 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
   check_fp32("lion_step", "exp_avg", exp_avg, master.shape());
   check_step_state("lion_step", ctx);
   dispatch(TRIREME_OP(lion_step), ctx, rule, master, gradient, exp_avg, weights);
+}
+
+void adamw_direction(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                     const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& direction) {
+  check_flat("adamw_direction", master, gradient, direction);
+  check_fp32("adamw_direction", "direction", direction, master.shape());
+  check_fp32("adamw_direction", "exp_avg", exp_avg, master.shape());
+  check_fp32("adamw_direction", "exp_avg_sq", exp_avg_sq, master.shape());
+  check_updates("adamw_direction", ctx);
+  dispatch(TRIREME_OP(adamw_direction), ctx, rule, master, gradient, exp_avg, exp_avg_sq,
+           direction);
+}
+
+void schedule_free_step(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                        const Tensor& gradient, const Tensor& gap, const Tensor& exp_avg_sq,
+                        const Tensor& weights) {
+  check_flat("schedule_free_step", master, gradient, weights);
+  check_fp32("schedule_free_step", "gap", gap, master.shape());
+  check_fp32("schedule_free_step", "exp_avg_sq", exp_avg_sq, master.shape());
+  check_apart("schedule_free_step", master, weights);
+  check_updates("schedule_free_step", ctx);
+  dispatch(TRIREME_OP(schedule_free_step), ctx, rule, master, gradient, gap, exp_avg_sq, weights);
+}
+
+void schedule_free_weights(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                           const Tensor& gap, const Tensor& weights) {
+  check_flat("schedule_free_weights", master, gap, weights);
+  check_apart("schedule_free_weights", master, weights);
+  dispatch(TRIREME_OP(schedule_free_weights), ctx, rule, master, gap, weights);
 }
 
 void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
@@ -60,12 +104,22 @@ void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient
 }
 
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
-                const Tensor& weights) {
+                const Tensor& weights, const Tensor& length) {
   check_flat("step_along", master, master, weights);
+  check_length("step_along", length);
   check_floating("step_along", "direction", direction);
   check_shape("step_along", "direction", direction, master.shape());
   check_step_state("step_along", ctx);
-  dispatch(TRIREME_OP(step_along), ctx, rule, master, direction, weights);
+  dispatch(TRIREME_OP(step_along), ctx, rule, master, direction, weights, length);
+}
+
+void step_length(Context& ctx, const StepLength& rule, const Tensor& squares,
+                 const Tensor& length) {
+  check_dtype("step_length", "squares", squares, {DType::kF64});
+  check_shape("step_length", "squares", squares, {2});
+  check_fp32("step_length", "length", length, {1});
+  check_step_state("step_length", ctx);
+  dispatch(TRIREME_OP(step_length), ctx, rule, squares, length);
 }
 
 void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
@@ -92,12 +146,12 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const
   dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, first, limbs);
 }
 
-void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums) {
   check_dtype("round_exact_sum", "limbs", limbs, {DType::kI64});
-  check_shape("round_exact_sum", "limbs", limbs, {kExactLimbs});
-  check_dtype("round_exact_sum", "sum", sum, {DType::kF64});
-  check_shape("round_exact_sum", "sum", sum, {1});
-  dispatch(TRIREME_OP(round_exact_sum), ctx, limbs, sum);
+  check_dtype("round_exact_sum", "sums", sums, {DType::kF64});
+  check_rank("round_exact_sum", "sums", sums, 1);
+  check_elements("round_exact_sum", "limbs", limbs, sums.elements() * kExactLimbs);
+  dispatch(TRIREME_OP(round_exact_sum), ctx, limbs, sums);
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
@@ -105,6 +159,33 @@ void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Ten
   check_dtype("finish_gradient_norm", "norm", norm, {DType::kF64});
   check_step_state("finish_gradient_norm", ctx);
   dispatch(TRIREME_OP(finish_gradient_norm), ctx, sum, clip, norm);
+}
+
+void count_average(Context& ctx, const WeightAverage& rule) {
+  check_step_state("count_average", ctx);
+  dispatch(TRIREME_OP(count_average), ctx, rule);
+}
+
+void average_weights(Context& ctx, const WeightAverage& rule, const Tensor& value,
+                     const Tensor& average) {
+  check_fp32("average_weights", "value", value, value.shape());
+  check_fp32("average_weights", "average", average, value.shape());
+  check_step_state("average_weights", ctx);
+  dispatch(TRIREME_OP(average_weights), ctx, rule, value, average);
+}
+
+void clip_values(Context& ctx, const Tensor& gradient, float limit) {
+  check_fp32("clip_values", "gradient", gradient, gradient.shape());
+  check_step_state("clip_values", ctx);
+  dispatch(TRIREME_OP(clip_values), ctx, gradient, limit);
+}
+
+void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float limit) {
+  check_fp32("clip_to_norm", "gradient", gradient, gradient.shape());
+  check_dtype("clip_to_norm", "sum", sum, {DType::kF64});
+  check_shape("clip_to_norm", "sum", sum, {1});
+  check_step_state("clip_to_norm", ctx);
+  dispatch(TRIREME_OP(clip_to_norm), ctx, gradient, sum, limit);
 }
 
 void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {

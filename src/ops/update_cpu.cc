@@ -9,6 +9,7 @@
 #include "ops/device_ops.h"
 #include "ops/loss_scaling.h"
 #include "ops/squares.h"
+#include "ops/step_length.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -26,8 +27,26 @@ void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, st
   }
 }
 
-float gradient_factor(const StepState& state) {
-  return state.gradient_scale / state.loss_scale * state.clip_factor;
+// The number in a tensor of one; `otherwise` if it is undefined.
+float value_of(const Context& ctx, const Tensor& one, float otherwise) {
+  return one.defined() && !ctx.dry ? one.data<float>()[0] : otherwise;
+}
+
+AdamWFactors adamw_factors(const AdamW& rule, const StepState& state, double step_size) {
+  const auto t = static_cast<double>(state.updates);
+  const float learning_rate = state.learning_rate * rule.rate;
+  const double bias1 = 1.0 - std::pow(static_cast<double>(rule.beta1), t);
+  const double bias2 = 1.0 - std::pow(static_cast<double>(rule.beta2), t);
+  return {
+      .beta1 = rule.beta1,
+      .beta2 = rule.beta2,
+      .epsilon = rule.epsilon,
+      .gradient_factor = gradient_factor(state),
+      .step_size = static_cast<float>(step_size / bias1),
+      .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
+      .keep = 1.0f - learning_rate * rule.weight_decay,
+      .l2_penalty = rule.l2_penalty,
+  };
 }
 
 }  // namespace
@@ -36,20 +55,8 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
-  const auto t = static_cast<double>(state.updates);
-  const float learning_rate = state.learning_rate * rule.rate;
-  const double bias1 = 1.0 - std::pow(static_cast<double>(rule.beta1), t);
-  const double bias2 = 1.0 - std::pow(static_cast<double>(rule.beta2), t);
-  const AdamWFactors factors = {
-      .beta1 = rule.beta1,
-      .beta2 = rule.beta2,
-      .epsilon = rule.epsilon,
-      .gradient_factor = gradient_factor(state),
-      .step_size = static_cast<float>(static_cast<double>(learning_rate) / bias1),
-      .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
-      .keep = 1.0f - learning_rate * rule.weight_decay,
-      .l2_penalty = rule.l2_penalty,
-  };
+  const AdamWFactors factors =
+      adamw_factors(rule, state, static_cast<double>(state.learning_rate * rule.rate));
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels().update.adamw(factors, master.data<float>() + begin, gradient.data<float>() + begin,
                            exp_avg.data<float>() + begin, exp_avg_sq.data<float>() + begin,
@@ -59,7 +66,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
-              const Tensor& velocity, const Tensor& weights) {
+              const Tensor& velocity, const Tensor& weights, const Tensor& length) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
   const SgdFactors factors = {
@@ -68,6 +75,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
       .learning_rate = state.learning_rate * rule.rate,
       .weight_decay = rule.weight_decay,
       .l2_penalty = rule.l2_penalty,
+      .length = value_of(ctx, length, 1.0f),
       .nesterov = rule.nesterov,
   };
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -96,6 +104,68 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
   });
 }
 
+void step_length(Context& ctx, const StepLength& rule, const Tensor& squares,
+                 const Tensor& length) {
+  on_this_thread(ctx, [&] {
+    const double* of = squares.data<double>();
+    length.data<float>()[0] = length_of_step(rule, *ctx.step_state, of[0], of[1]);
+  });
+}
+
+void adamw_direction(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                     const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& direction) {
+  const StepState& state = *ctx.step_state;
+  const bool skips = state.finite == 0;
+  const AdamWFactors factors = skips ? AdamWFactors{} : adamw_factors(rule, state, 1.0);
+  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    float* to = direction.data<float>() + begin;
+    if (skips) {
+      std::fill_n(to, end - begin, 0.0f);
+      return;
+    }
+    kernels().update.adamw_direction(factors, rule.weight_decay, master.data<float>() + begin,
+                                     gradient.data<float>() + begin, exp_avg.data<float>() + begin,
+                                     exp_avg_sq.data<float>() + begin, to, end - begin);
+  });
+}
+
+void schedule_free_step(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                        const Tensor& gradient, const Tensor& gap, const Tensor& exp_avg_sq,
+                        const Tensor& weights) {
+  const StepState& state = *ctx.step_state;
+  if (state.finite == 0) return;
+  const ScheduleFreeFactors now = schedule_free_factors(rule, state);
+  const ScheduleFreeStep factors = {.beta2 = rule.beta2,
+                                    .epsilon = rule.epsilon,
+                                    .weight_decay = rule.weight_decay,
+                                    .gradient_factor = now.gradient_factor,
+                                    .inverse_root_bias2 = now.inverse_root_bias2,
+                                    .learning_rate = now.learning_rate,
+                                    .part = now.part,
+                                    .share = now.share};
+  parallel_ranges(
+      ctx, master.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
+        Stage stage;
+        float* y = write_place(weights, begin, stage.values);
+        kernels().update.schedule_free(factors, master.data<float>() + begin,
+                                       gradient.data<float>() + begin, gap.data<float>() + begin,
+                                       exp_avg_sq.data<float>() + begin, y, end - begin);
+        write_back(weights, begin, end - begin, y);
+      });
+}
+
+void schedule_free_weights(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                           const Tensor& gap, const Tensor& weights) {
+  parallel_ranges(
+      ctx, master.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
+        Stage stage;
+        float* y = write_place(weights, begin, stage.values);
+        kernels().update.schedule_free_weights(1.0f - rule.beta1, master.data<float>() + begin,
+                                               gap.data<float>() + begin, y, end - begin);
+        write_back(weights, begin, end - begin, y);
+      });
+}
+
 void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient,
                       const Tensor& average, const Tensor& direction) {
   const StepState& state = *ctx.step_state;
@@ -118,15 +188,16 @@ void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient
 }
 
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
-                const Tensor& weights) {
+                const Tensor& weights, const Tensor& length) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
   const float learning_rate = state.learning_rate * rule.rate;
   const float keep = 1.0f - learning_rate * rule.weight_decay;
+  const float along = value_of(ctx, length, learning_rate);
   parallel_ranges(
       ctx, master.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
         Stage stage;
-        kernels().update.step_along(keep, learning_rate, master.data<float>() + begin,
+        kernels().update.step_along(keep, along, master.data<float>() + begin,
                                     read_fp32(direction, begin, end - begin, stage.values),
                                     end - begin);
         publish(master, weights, begin, end - begin);
@@ -144,6 +215,39 @@ void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsi
     if (from != to) std::copy_n(from, end - begin, to);
     kernels().elementwise.scale(to, factor, end - begin);
     write_back(y, begin, end - begin, to);
+  });
+}
+
+void count_average(Context& ctx, const WeightAverage& rule) {
+  on_this_thread(ctx, [&] {
+    if (counts_in_average(rule, *ctx.step_state)) ++ctx.step_state->averaged;
+  });
+}
+
+void average_weights(Context& ctx, const WeightAverage& rule, const Tensor& value,
+                     const Tensor& average) {
+  if (ctx.step_state->finite == 0) return;
+  const float share = share_of_weights(rule, *ctx.step_state);
+  parallel_ranges(ctx, value.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    kernels().update.average_weights(share, value.data<float>() + begin,
+                                     average.data<float>() + begin, end - begin);
+  });
+}
+
+void clip_values(Context& ctx, const Tensor& gradient, float limit) {
+  const float most = limit_in_memory(*ctx.step_state, limit);
+  parallel_ranges(ctx, gradient.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    float* g = gradient.data<float>();
+    for (std::int64_t i = begin; i < end; ++i) {
+      g[i] = g[i] > most ? most : g[i] < -most ? -most : g[i];
+    }
+  });
+}
+
+void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float limit) {
+  parallel_ranges(ctx, gradient.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const float factor = factor_to_norm(*ctx.step_state, sum.data<double>()[0], limit);
+    kernels().elementwise.scale(gradient.data<float>() + begin, factor, end - begin);
   });
 }
 
@@ -178,21 +282,26 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const
   });
 }
 
-void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {
-  on_this_thread(ctx,
-                 [&] { sum.data<double>()[0] = take_exact_value(limbs.data<std::int64_t>()); });
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums) {
+  on_this_thread(ctx, [&] {
+    for (std::int64_t i = 0; i < sums.elements(); ++i) {
+      sums.data<double>()[i] = take_exact_value(limbs.data<std::int64_t>() + i * kExactLimbs);
+    }
+  });
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   StepState& state = *ctx.step_state;
   double value = 0.0;
   on_this_thread(ctx, [&] {
+    state.squares_exponent = exponent_above(sum.data<double>()[0]);
     value = std::sqrt(sum.data<double>()[0]) *
             static_cast<double>(state.gradient_scale / state.loss_scale);
     norm.data<double>()[0] = value;
   });
   state.finite = std::isfinite(value) ? 1 : 0;
   state.updates += state.finite;
+  state.rate_squares += square_of_rate(state);
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
   state.clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
 }

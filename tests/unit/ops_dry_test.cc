@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/exact_sum.h"
+#include "trireme/ops/adafactor.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/batch_norm.h"
 #include "trireme/ops/convolution.h"
@@ -210,6 +211,21 @@ const Family kFamilies[] = {
        ops::average_gradient(ctx, {}, gradient, first, o.typed({100000}));
        ops::step_along(ctx, {}, master, o.typed({100000}), o.typed({100000}));
        ops::divide_by_root(ctx, gradient, sum, 1e-7f, o.typed({100000}));
+       ops::adamw_direction(ctx, {}, master, gradient, first, second, gradient);
+       const Tensor one = o.fp32({1}), squares = o.of({2}, DType::kF64);
+       ops::step_length(ctx, {}, squares, one);
+       ops::clip_values(ctx, gradient, 1.0f);
+       ops::schedule_free_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
+       ops::schedule_free_weights(ctx, {}, master, first, o.typed({100000}));
+       ops::count_average(ctx, {});
+       ops::average_weights(ctx, {}, master, first);
+       ops::clip_to_norm(ctx, gradient, sum, 1.0f);
+       const ops::MatrixBox box = {.rows = 400, .columns = 250, .stride = 250};
+       const Tensor rows = o.fp32({400}), columns = o.fp32({250});
+       ops::add_squares_of_lines(ctx, box, gradient, 400, o.of({2, 650}, DType::kF64));
+       ops::average_lines(ctx, {}, o.of({2, 650}, DType::kF64), rows, columns, one);
+       ops::divide_by_lines(ctx, {}, box, gradient, rows, columns, one, gradient);
+       ops::divide_by_average(ctx, {}, gradient, first, gradient);
        ops::commit_state(ctx, 0.5f, first, second);
        ops::update_loss_scale(ctx, {});
      }},

@@ -27,6 +27,9 @@ struct StepState {
   float loss_scale = 1.0f;      // multiplies the loss's gradient; the weights' is divided by it
   std::int32_t good_steps = 0;  // finite steps with this loss scale: see update_loss_scale
   std::int32_t finite = 1;      // 0: the optimizer changes nothing
+  double rate_squares = 0.0;    // the sum of the squared learning rates of all updates
+  std::int64_t averaged = 0;    // updates whose weights are in averages of weights
+  std::int32_t squares_exponent = 0;  // above the sum of all squared gradients, as a power of two
 };
 
 // The part of StepState that the host sets for each step. The rest stays as operations left it.

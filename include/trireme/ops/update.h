@@ -2,6 +2,8 @@
 // from the context's StepState, and change nothing if finite == 0.
 #pragma once
 
+#include <limits>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -33,9 +35,9 @@ struct Sgd {
 // velocity = momentum * velocity + g; master -= learning_rate * (d + weight_decay * master), where
 // d is the velocity, or with nesterov g + momentum * velocity (Sutskever et al., "On the importance
 // of initialization and momentum in deep learning", 2013). velocity may be undefined if momentum
-// is 0.
+// is 0. Where `length` (1) fp32 is defined, it multiplies g first, l2_penalty included.
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
-              const Tensor& velocity, const Tensor& weights);
+              const Tensor& velocity, const Tensor& weights, const Tensor& length = {});
 
 struct Lion {
   float beta1 = 0.9f, beta2 = 0.99f;
@@ -47,6 +49,28 @@ struct Lion {
 // + (1 - beta2) * g. sign(0) is 0, and NaN stays NaN. Tensors as in adamw_step.
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
                const Tensor& exp_avg, const Tensor& weights);
+
+// The first half of an AdamW step whose length depends on the whole parameter: direction = m /
+// (sqrt(v) + epsilon) + weight_decay * master, with the corrected averages m and v of adamw_step.
+// direction (n) fp32 may be gradient itself; it is 0 if finite == 0. AdamW::rate is not read.
+void adamw_direction(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                     const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& direction);
+
+struct ScheduleFree {
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float weight_decay = 0.0f;
+  float rate = 1.0f;
+};
+// Defazio et al., "The road less scheduled", 2024, with AdamW's steps. master is x, the average of
+// the points z that steps lead to; gap (n) fp32 is z - x, zero at first; gradients are those at y =
+// x + (1 - beta1) * gap, which is what weights receive. Each step counts in x by its squared
+// learning rate. The other tensors as in adamw_step; weights is not master.
+void schedule_free_step(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                        const Tensor& gradient, const Tensor& gap, const Tensor& exp_avg_sq,
+                        const Tensor& weights);
+// weights = y.
+void schedule_free_weights(Context& ctx, const ScheduleFree& rule, const Tensor& master,
+                           const Tensor& gap, const Tensor& weights);
 
 struct Momentum {
   float momentum = 0.95f;
@@ -64,9 +88,34 @@ struct StepAlong {
   float rate = 1.0f;
 };
 // The second half: master -= learning_rate * (direction + weight_decay * master).
-// direction (n) is fp32, bf16 or fp16; the others as in adamw_step.
+// direction (n) is fp32, bf16 or fp16; the others as in adamw_step. Where `length` (1) fp32 is
+// defined, it multiplies the direction in place of the learning rate.
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
-                const Tensor& weights);
+                const Tensor& weights, const Tensor& length = {});
+
+// How far the step of a whole parameter goes.
+struct StepLength {
+  enum class Kind {
+    // learning_rate * |master| / |direction|, where the quotient is at most `largest`, and 1 if a
+    // norm is 0: LAMB, You et al., "Large batch optimization for deep learning", 2020.
+    kTrust,
+    // A factor of the gradient, for sgd_step: coefficient * |master| / (|g| + weight_decay *
+    // |master|), and 1 if a norm is 0; direction is the gradient as it lies in memory. LARS, You,
+    // Gitman and Ginsburg, "Large batch training of convolutional networks", 2017.
+    kOfGradient,
+    // min(learning_rate, 1 / sqrt(t)) * max(0.001, rms(master)) / max(1, rms(direction) /
+    // largest), t = StepState::updates: Adafactor (trireme/ops/adafactor.h).
+    kRelative,
+  };
+  Kind kind = Kind::kTrust;
+  float rate = 1.0f;
+  float largest = std::numeric_limits<float>::infinity();
+  float coefficient = 0.001f;
+  float weight_decay = 0.0f;
+  std::int64_t elements = 1;  // of the parameter
+};
+// Sets length (1) fp32. squares (2) fp64: the sums of the squares of master and of direction.
+void step_length(Context& ctx, const StepLength& rule, const Tensor& squares, const Tensor& length);
 
 // y (n) = x (n) / (sqrt(sum) + epsilon). x is fp32, sum (1) fp64, y fp32, bf16 or fp16; y may be x.
 void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
@@ -80,15 +129,39 @@ void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsi
 inline constexpr std::int64_t kSquaresUnit = 256;
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs);
 
-// sum (1) fp64 = the value of the exact sum in limbs (kExactLimbs) int64, whose contents are
+// sums (n) fp64 = the values of the exact sums in limbs (n * kExactLimbs) int64, whose contents are
 // undefined afterwards.
-void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum);
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums);
 
 // sum (1) fp64 is the sum of the squares of all gradients. Sets norm (1) fp64 = sqrt(sum) *
 // gradient_scale / loss_scale, StepState::finite = whether the norm is finite, and
 // StepState::clip_factor = min(1, clip / norm), or 1 if clip is 0 (no clipping). If the norm is
-// finite, adds 1 to StepState::updates for the update that the optimizer makes next.
+// finite, sum < 2^StepState::squares_exponent, StepState::updates grows by 1 for the update that
+// the optimizer makes next, and rate_squares by the square of its learning rate.
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm);
+
+// Averages of weights, or of other values, over updates. The share of the n-th one's is 1 / n, or
+// 1 - decay where that is more: with decay 1 all weigh alike (Izmailov et al., "Averaging weights
+// leads to wider optima and better generalization", 2018).
+struct WeightAverage {
+  float decay = 0.999f;
+  std::int64_t from = 0;  // steps up to this one do not count
+  bool operator==(const WeightAverage&) const = default;
+};
+// Adds 1 to StepState::averaged (n) if the step counts and finite == 1. Before average_weights.
+void count_average(Context& ctx, const WeightAverage& rule);
+// average (n) fp32 takes in value (n) fp32; it is a copy as long as none counts. Changes nothing if
+// finite == 0.
+void average_weights(Context& ctx, const WeightAverage& rule, const Tensor& value,
+                     const Tensor& average);
+
+// Limits each element of g (gradient * gradient_scale / loss_scale) to [-limit, limit]. gradient
+// (n) fp32 changes. NaN stays NaN.
+void clip_values(Context& ctx, const Tensor& gradient, float limit);
+// Multiplies gradient (n) fp32 by limit / norm where that is below 1, with norm = sqrt(sum) *
+// gradient_scale / loss_scale. sum (1) fp64, of the squares of the whole parameter's gradients. One
+// that is not finite changes nothing.
+void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float limit);
 
 // For tensors without gradient: value = keep * value + proposed if finite == 1, and proposed = 0 in
 // any case. Both are fp32 of the same number of elements.

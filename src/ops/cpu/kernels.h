@@ -137,6 +137,7 @@ struct AdamWFactors {
 };
 struct SgdFactors {
   float momentum, gradient_factor, learning_rate, weight_decay, l2_penalty;
+  float length;  // multiplies the gradient
   bool nesterov;
 };
 
@@ -149,6 +150,21 @@ struct MomentumFactors {
   bool nesterov;
 };
 
+struct ScheduleFreeStep {
+  float beta2, epsilon, weight_decay;
+  float gradient_factor, inverse_root_bias2, learning_rate, part, share;  // ops/step_length.h
+};
+
+struct LineFactors {
+  float gradient_factor;
+  float row;    // what the columns' averages are multiplied by
+  float least;  // of the products
+};
+
+struct AverageFactors {
+  float gradient_factor, share, least;  // share: of the new square
+};
+
 struct UpdateKernels {
   void (*adamw)(const AdamWFactors& f, float* master, const float* gradient, float* exp_avg,
                 float* exp_avg_sq, std::int64_t n);
@@ -156,12 +172,32 @@ struct UpdateKernels {
               std::int64_t n);  // velocity may be null
   void (*lion)(const LionFactors& f, float* master, const float* gradient, float* exp_avg,
                std::int64_t n);
-  // direction may be gradient.
+  // y receives the new weights.
+  void (*schedule_free)(const ScheduleFreeStep& f, float* master, const float* gradient, float* gap,
+                        float* exp_avg_sq, float* y, std::int64_t n);
+  // y = master + part * gap.
+  void (*schedule_free_weights)(float part, const float* master, const float* gap, float* y,
+                                std::int64_t n);
+  // direction may be gradient, here and below. step_size is 1 / (1 - beta1^t); keep is not read.
+  void (*adamw_direction)(const AdamWFactors& f, float weight_decay, const float* master,
+                          const float* gradient, float* exp_avg, float* exp_avg_sq,
+                          float* direction, std::int64_t n);
   void (*average)(const MomentumFactors& f, const float* gradient, float* average, float* direction,
                   std::int64_t n);
   // master = keep * master - step * direction.
   void (*step_along)(float keep, float step, float* master, const float* direction, std::int64_t n);
+  // average = (1 - share) * average + share * value.
+  void (*average_weights)(float share, const float* value, float* average, std::int64_t n);
   double (*sum_of_squares)(const float* x, std::int64_t n);
+  // See SquareParts (ops/step_length.h): high and low are its members. Adds to sums[0] and sums[1],
+  // and to the elements of highs and lows.
+  void (*add_squares_of_row)(double high, double low, const float* x, std::int64_t n, double* sums);
+  void (*add_squares_to_columns)(double high, double low, const float* x, std::int64_t n,
+                                 double* highs, double* lows);
+  void (*divide_by_columns)(const LineFactors& f, const float* columns, const float* gradient,
+                            float* direction, std::int64_t n);
+  void (*divide_by_average)(const AverageFactors& f, const float* gradient, float* average,
+                            float* direction, std::int64_t n);
 };
 
 // Attention works on tiles (keys, queries), and on kLane queries at a time.
