@@ -15,6 +15,7 @@
 #include "trireme/train/inference.h"
 
 #include "cli/commands.h"
+#include "cli/inference_arguments.h"
 #include "cli/text.h"
 
 namespace trireme::cli {
@@ -72,6 +73,7 @@ Work parse_export(const Arguments& arguments) {
               one_of({"safetensors", "onnx"}));
   options.add("output", given.request.folder, "", "a new folder for the files");
   options.paths({"checkpoint", "output"});
+  declare_weights(options, given.request.weights);
   options.add("dtype", given.dtype, "", "type of the weights in the files",
               one_of({"fp32", "bf16", "fp16"}));
   options.add("shard-size", given.shard_size, "",

@@ -6,9 +6,16 @@
 
 namespace trireme::cli {
 
+void declare_weights(Options& options, std::string& weights) {
+  options.add("weights", weights, "",
+              "last: those of the checkpoint's step; average: their average (optim.average)",
+              one_of({"last", "average"}));
+}
+
 void declare_inference(Options& options, InferenceRequest& given) {
   options.add("checkpoint", given.checkpoint, "",
               "a run's folder (its newest good checkpoint), or one checkpoint");
+  declare_weights(options, given.weights);
   options.add("threads", given.device.threads, "threads per rank",
               "auto: the cores that this rank was granted", between(1, limits::kThreads));
   options.add("device", given.device.device, "",

@@ -6,6 +6,8 @@
 
 namespace trireme::cli {
 
+// --weights: "last" or "average".
+void declare_weights(Options& options, std::string& weights);
 void declare_inference(Options& options, InferenceRequest& given);
 // Throws ConfigError if no checkpoint is given.
 void check_inference(const InferenceRequest& given);

@@ -106,7 +106,8 @@ void check_same_bits(const Config& config) {
 
 // The keys in steps that may be given in epochs. Those without a value are left out.
 std::vector<Steps*> all_steps(Config& config) {
-  std::vector<Steps*> all = {&config.run.steps, &config.eval.every, &config.check.copies};
+  std::vector<Steps*> all = {&config.run.steps, &config.eval.every, &config.check.copies,
+                             &config.optim.average_from};
   for (std::optional<Steps>* steps : {&config.schedule.warmup, &config.schedule.decay,
                                       &config.schedule.period, &config.checkpoint.every}) {
     if (*steps) all.push_back(&**steps);

@@ -148,35 +148,49 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               }) + "; 0.02 with optim.muon_scale original",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
-              "decay of weights (none of norms and biases); " +
+              "decay of weights (of norms and biases with optim.decay_norms alone); " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.weight_decay; }),
               between(0, limits::kReal), OnChange::kResults);
-  options.add("optim.decay", optim.decay, "",
-              "decoupled: weights shrink by themselves; coupled: optim.weight_decay of a weight is "
-              "added to its gradient; auto: adam has the coupled one, the others the other",
-              one_of({"coupled", "decoupled"}), OnChange::kResults);
+  options.add(
+      "optim.decay", optim.decay, "",
+      "decoupled: weights shrink by themselves; coupled: optim.weight_decay of a weight is "
+      "added to its gradient; auto: adam and lars have the coupled one, the others the other",
+      one_of({"coupled", "decoupled"}), OnChange::kResults);
+  options.add("optim.decay_norms", optim.decay_norms, "",
+              "norms and biases decay as other weights do", {}, OnChange::kResults);
   options.add("optim.beta1", optim.beta1, "",
-              "Adam, AdamW, Lion: decay of the gradient's average; " +
+              "Adam, AdamW, LAMB, Lion: decay of the gradient's average; " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.beta1; }),
               at_least_and_below(0, 1), OnChange::kResults);
   options.add(
       "optim.beta2", optim.beta2, "",
-      "Adam, AdamW: decay of the squared gradient's average; Lion: of the average that is kept; " +
+      "Adam, AdamW, LAMB: decay of the squared gradient's average; Lion: of the average that is "
+      "kept; " +
           auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }),
       at_least_and_below(0, 1), OnChange::kResults);
-  options.add("optim.eps", optim.eps, "", "Adam, AdamW: added to the denominator; auto: 1e-8",
+  options.add("optim.eps", optim.eps, "",
+              "Adam, AdamW, LAMB: added to the denominator; Adafactor: the least denominator; " +
+                  auto_text([](const RuleKind& kind) { return kind.defaults.epsilon; }),
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
               OnChange::kResults);
+  options.add("optim.clip_each", optim.clip_each, "norm",
+              "the same of each parameter by itself, before that; 0: never",
+              between(0, limits::kReal), OnChange::kResults);
+  options.add("optim.clip_value", optim.clip_value, "",
+              "each element of the gradients is limited to this and its negative, before both; 0: "
+              "never",
+              between(0, limits::kReal), OnChange::kResults);
   options.add("optim.momentum", optim.momentum, "",
-              "SGD, Muon: momentum; " +
+              "SGD, LARS, Muon: momentum; " +
                   auto_text([](const RuleKind& kind) { return kind.defaults.momentum; }),
               at_least_and_below(0, 1), OnChange::kResults);
-  options.add("optim.nesterov", optim.nesterov, "",
-              "SGD, Muon: Nesterov's momentum: a step goes by the gradient and the momentum that "
-              "follows it; auto: true with Muon",
-              {}, OnChange::kResults);
+  options.add(
+      "optim.nesterov", optim.nesterov, "",
+      "SGD, LARS, Muon: Nesterov's momentum: a step goes by the gradient and the momentum that "
+      "follows it; auto: true with Muon",
+      {}, OnChange::kResults);
   options.add(
       "optim.groups", optim.groups, "",
       "other rules for some parameters, as in 'embedding.*,positions.*: decay=0; *.down.weight: "
@@ -202,6 +216,30 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
       "last product, depthwise kernels, norms, biases; auto: optim.lr; with optim.muon_scale "
       "original 0.001",
       between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add("optim.lamb_clip", optim.lamb_clip, "",
+              "LAMB: the most that |weights| / |step| of a parameter counts; 0: no limit",
+              between(0, limits::kReal), OnChange::kResults);
+  options.add(
+      "optim.lars_coefficient", optim.lars_coefficient, "",
+      "LARS: length of a parameter's step over the length of its weights, times the learning "
+      "rate",
+      between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add("optim.adafactor_clip", optim.adafactor_clip, "",
+              "Adafactor: the largest root mean square of a parameter's step, before the learning "
+              "rate",
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add("optim.adafactor_decay", optim.adafactor_decay, "",
+              "Adafactor: a new square's share in the averages is t to this power at update t",
+              between(-1, 0), OnChange::kResults);
+  options.add("optim.average", optim.average, "",
+              "an average of the weights over steps, which evaluations and exports can use; ema: a "
+              "step's share is 1 - optim.average_decay, in the first ones equal; swa: all equal",
+              one_of({"none", "ema", "swa"}), OnChange::kResults);
+  options.add("optim.average_decay", optim.average_decay, "", "ema: share of the weights before",
+              at_least_and_below(0, 1), OnChange::kResults);
+  options.add("optim.average_from", optim.average_from, "steps",
+              "steps up to this one are not in the average", between(0, limits::kSteps),
+              OnChange::kResults);
   options.add(
       "optim.freeze", optim.freeze, "",
       "parameters that stay as they are: patterns of their names between commas, as in "
@@ -303,6 +341,9 @@ void add_loop_keys(Options& options, Config& config) {
               "how much an evaluation reads: samples from everywhere in the held-out data, the "
               "same in each; auto: all of them",
               between(1, limits::kCount), OnChange::kResults);
+  options.add("eval.weights", config.eval.weights, "",
+              "last: of the step; average: their average (optim.average)",
+              one_of({"last", "average"}), OnChange::kNothing);
   options.add("log.every", config.log.every, "steps",
               "a line this often, and once a minute, off a terminal", between(1, limits::kSteps),
               OnChange::kNothing);

@@ -28,6 +28,18 @@ DType type_of_matrices(const Config& config) {
   return type == "fp32" ? DType::kF32 : DType::kBF16;
 }
 
+float largest_of(const Config::Optim& optim, const optim::RuleKind& kind) {
+  if (kind.name == "adafactor") return static_cast<float>(optim.adafactor_clip);
+  return optim.lamb_clip == 0.0 ? kind.defaults.largest : static_cast<float>(optim.lamb_clip);
+}
+
+std::optional<ops::WeightAverage> average_of(const Config::Optim& optim) {
+  if (optim.average == "none") return std::nullopt;
+  return ops::WeightAverage{
+      .decay = optim.average == "swa" ? 1.0f : static_cast<float>(optim.average_decay),
+      .from = optim.average_from.epochs() ? 0 : std::int64_t{optim.average_from}};
+}
+
 // The settings of a rule that some parameters get.
 optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
   const Config::Optim optim = as_read_by(config.optim, rule);
@@ -47,7 +59,10 @@ optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
           .nesterov = *optim.nesterov,
           .scale = optim.muon_scale == "original" ? optim::MatrixScale::kOriginal
                                                   : optim::MatrixScale::kLikeAdamW,
-          .matrices = type_of_matrices(config)};
+          .matrices = type_of_matrices(config),
+          .coefficient = static_cast<float>(optim.lars_coefficient),
+          .largest = largest_of(optim, kind),
+          .share_decay = static_cast<float>(optim.adafactor_decay)};
 }
 
 [[noreturn]] void refuse_group(std::string_view group, const std::string& what) {
@@ -131,8 +146,9 @@ void check_decay(const Config::Optim& optim) {
 void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
   if (!optim.nesterov.value_or(false)) return;
   if (!some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.has_nesterov; })) {
-    throw ConfigError(fmt::format(
-        "optim.nesterov is true, but optim.name is {}: only muon and sgd have it", optim.name));
+    throw ConfigError(
+        fmt::format("optim.nesterov is true, but optim.name is {}: only lars, muon and sgd have it",
+                    optim.name));
   }
   // As the optimizer has it: there the least numbers are 0, too.
   if (optimizer.rule.momentum == 0.0f) {
@@ -140,26 +156,56 @@ void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& op
   }
 }
 
-// Keys of muon where no parameter gets it would do nothing.
-void check_muon(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
-  if (optim.adamw_lr && !optim::rule_kind(optim.name).of_matrices) {
+// Keys of a rule that no parameter gets would do nothing.
+void check_keys_of_rules(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
+  const auto refuse = [&](std::string_view key, std::string_view rule) {
     throw ConfigError(
-        fmt::format("optim.adamw_lr is given, but optim.name is {}: only muon has "
-                    "it, so leave it out",
-                    optim.name));
-  }
-  if (some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.of_matrices; })) return;
-  const Config::Optim usual;
-  const auto check = [&](bool differs, const char* key) {
-    if (!differs) return;
-    throw ConfigError(
-        fmt::format("{} is given, but optim.name is {}: only muon has it, so leave "
-                    "it out",
-                    key, optim.name));
+        fmt::format("{} is given, but optim.name is {}: only {} has it, so leave it out", key,
+                    optim.name, rule));
   };
-  check(optim.muon_scale != usual.muon_scale, "optim.muon_scale");
-  check(optim.muon_precision.has_value(), "optim.muon_precision");
-  check(optim.muon_heads, "optim.muon_heads");
+  if (optim.adamw_lr && !optim::rule_kind(optim.name).of_matrices) refuse("optim.adamw_lr", "muon");
+  const Config::Optim usual;
+  const struct {
+    std::string_view key, rule;
+    bool given;
+  } keys[] = {
+      {"optim.muon_scale", "muon", optim.muon_scale != usual.muon_scale},
+      {"optim.muon_precision", "muon", optim.muon_precision.has_value()},
+      {"optim.muon_heads", "muon", optim.muon_heads},
+      {"optim.lamb_clip", "lamb", optim.lamb_clip != usual.lamb_clip},
+      {"optim.lars_coefficient", "lars", optim.lars_coefficient != usual.lars_coefficient},
+      {"optim.adafactor_clip", "adafactor", optim.adafactor_clip != usual.adafactor_clip},
+      {"optim.adafactor_decay", "adafactor", optim.adafactor_decay != usual.adafactor_decay},
+  };
+  for (const auto& [key, rule, given] : keys) {
+    const auto is = [rule = rule](const optim::RuleKind& kind) { return kind.name == rule; };
+    if (given && !some_rule(optimizer, is)) refuse(key, rule);
+  }
+}
+
+void check_average(const Config& config) {
+  const Config usual;
+  const Config::Optim& optim = config.optim;
+  const auto refuse = [](std::string_view key, const char* why) {
+    throw ConfigError(fmt::format("{} is given, but {}", key, why));
+  };
+  const bool none = optim.average == "none";
+  constexpr const char* kNone =
+      "optim.average is none: give --optim.average ema or swa, or leave it out";
+  if (none && config.eval.weights == "average") refuse("eval.weights average", kNone);
+  if (none && !(optim.average_from == usual.optim.average_from))
+    refuse("optim.average_from", kNone);
+  if (optim.average_decay != usual.optim.average_decay && optim.average != "ema") {
+    refuse("optim.average_decay", "optim.average is not ema: leave it out");
+  }
+  if (!optimizer_of(config).rule_averages()) return;
+  if (!none) refuse("optim.average", "schedule_free averages the weights itself: leave it out");
+  if (config.schedule.name != "constant") {
+    throw ConfigError(
+        fmt::format("schedule.name is {}, but schedule_free's average takes the place of a decay: "
+                    "give --schedule.name constant, which has a warm-up, too",
+                    config.schedule.name));
+  }
 }
 
 }  // namespace
@@ -187,14 +233,17 @@ optim::OptimizerConfig optimizer_of(const Config& config) {
   return {.rule = settings_of(config, config.optim.name),
           .others = settings_of(config, kOthers),
           .groups = groups_of(config),
-          .heads_apart = config.optim.muon_heads};
+          .heads_apart = config.optim.muon_heads,
+          .average = average_of(config.optim),
+          .decay_all = config.optim.decay_norms};
 }
 
 void check_optimizer(const Config& config) {
   const optim::OptimizerConfig optimizer = optimizer_of(config);
   check_decay(config.optim);
   check_nesterov(config.optim, optimizer);
-  check_muon(config.optim, optimizer);
+  check_keys_of_rules(config.optim, optimizer);
+  check_average(config);
 }
 
 }  // namespace trireme

@@ -100,7 +100,7 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   } else {
     weight_shard_ = zeros(sharding_.shard_extent(), use.compute);
   }
-  if (use.compute == DType::kF32) {
+  if (use.compute == DType::kF32 && !(updated && use.apart)) {
     master_ = weight_shard_;
   } else if (updated || !use.trains) {
     master_ = zeros(sharding_.shard_extent(), DType::kF32);

@@ -4,6 +4,7 @@
 
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/update.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::nn {
 
@@ -32,12 +33,12 @@ StageStates::StageStates(ops::Context& ctx, std::vector<State*> states)
     : states_(std::move(states)) {
   for (const State* state : states_) elements_ += state->spec().shape.elements();
   if (empty()) return;
-  const Tensor values = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
+  values_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
   std::int64_t at = 0;
   for (State* state : states_) {
     const Shape& shape = state->spec().shape;
     const std::int64_t end = at + shape.elements();
-    state->value_ = values.flat_range(at, end).reshape(shape);
+    state->value_ = values_.flat_range(at, end).reshape(shape);
     for (std::int64_t row = 0; row < shape[0]; ++row) {
       ops::fill(ctx, state->value_.rows(row, row + 1),
                 state->spec().initial[static_cast<std::size_t>(row)]);
@@ -73,6 +74,34 @@ void StageStates::commit(ops::Context& ctx, const Tensor& sum, int micro_batches
                       sum.flat_range(at, at + shape.elements()).reshape(shape), state->value_);
     at += shape.elements();
   }
+}
+
+void StageStates::hold_averages(ops::Context& ctx) {
+  if (empty()) return;
+  averages_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kOptimizer);
+  std::int64_t at = 0;
+  for (State* state : states_) {
+    const Shape& shape = state->spec().shape;
+    state->average_ = averages_.flat_range(at, at + shape.elements()).reshape(shape);
+    at += shape.elements();
+  }
+  begin_averages(ctx);
+}
+
+void StageStates::begin_averages(ops::Context& ctx) const {
+  if (averages_.defined()) copy(values_, averages_, ctx.stream);
+}
+
+void StageStates::average(ops::Context& ctx, const ops::WeightAverage& rule) const {
+  if (averages_.defined()) ops::average_weights(ctx, rule, values_, averages_);
+}
+
+void StageStates::exchange_averages(ops::Context& ctx) const {
+  if (!averages_.defined()) return;
+  const Tensor kept = ctx.allocate({elements_}, DType::kF32, MemoryUse::kWorkspace);
+  copy(values_, kept, ctx.stream);
+  copy(averages_, values_, ctx.stream);
+  copy(kept, averages_, ctx.stream);
 }
 
 void StageStates::discard(ops::Context& ctx) {

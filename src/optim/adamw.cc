@@ -10,7 +10,9 @@ class AdamWRule : public UpdateRule {
  public:
   explicit AdamWRule(const RuleSettings& settings) : settings_(settings) {}
 
-  std::vector<std::string> states() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> states(const Shape& /*global*/) const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     ops::adamw_step(ctx,
                     {.beta1 = settings_.beta1,

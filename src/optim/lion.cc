@@ -9,7 +9,7 @@ class LionRule : public UpdateRule {
  public:
   explicit LionRule(const RuleSettings& settings) : settings_(settings) {}
 
-  std::vector<std::string> states() const override { return {"exp_avg"}; }
+  std::vector<std::string> states(const Shape& /*global*/) const override { return {"exp_avg"}; }
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     ops::lion_step(ctx,
                    {.beta1 = settings_.beta1,

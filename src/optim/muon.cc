@@ -34,7 +34,7 @@ class MuonRule : public UpdateRule, public MatrixWork {
  public:
   explicit MuonRule(const RuleSettings& settings) : settings_(settings) {}
 
-  std::vector<std::string> states() const override { return {"momentum"}; }
+  std::vector<std::string> states(const Shape& /*global*/) const override { return {"momentum"}; }
   const MatrixWork* matrices() const override { return this; }
   DType type() const override { return settings_.matrices; }
 

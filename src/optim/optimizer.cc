@@ -4,18 +4,26 @@
 
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
+#include "trireme/tensor/copy.h"
 
 #include "optim/whole_matrices.h"
+#include "optim/whole_parameters.h"
 
 namespace trireme::optim {
 namespace {
 
-FlatShard shard_of(const nn::FlatGroup& group, const FlatRange& elements) {
+bool is_of_whole(const UpdateRule& rule, const nn::Parameter& parameter) {
+  return rule.needs_lengths() || rule.lines(parameter.placement().global) != nullptr;
+}
+
+FlatShard shard_of(const nn::FlatGroup& group, const FlatRange& elements, bool decay,
+                   const WholeParameter* whole) {
   const auto part = [&](const Tensor& shard) {
     return shard.flat_range(elements.begin, elements.end);
   };
-  return {part(group.master()), part(group.gradient_shard()), part(group.weight_shard()),
-          group.decay()};
+  return {part(group.master()), part(group.gradient_shard()), part(group.weight_shard()), decay,
+          whole};
 }
 
 // The matrices of a parameter: one, or one for each of its attention heads.
@@ -32,43 +40,66 @@ void add_matrices(std::vector<WholeMatrix>& matrices, const nn::Parameter& param
 
 Optimizer::Optimizer(const OptimizerConfig& config, ops::Context& ctx, const ProcessGrid& grid,
                      const std::vector<nn::FlatGroup*>& groups)
-    : groups_(groups) {
+    : average_(config.average), groups_(groups) {
   std::vector<WholeMatrix> matrices;
   for (const nn::FlatGroup* group : groups) {
-    std::vector<Piece>& pieces = pieces_.emplace_back();
     if (!group->trains()) continue;
     for (const nn::Parameter* parameter : group->parameters()) {
       const UpdateRule& rule = rule_of(config.of(parameter->spec()));
       if (const MatrixWork* work = rule.matrices()) {
         add_matrices(matrices, *parameter, *work, config.heads_apart);
       }
-    }
-    for (const nn::FlatGroup::Part& part : group->parts()) {
-      const UpdateRule& rule = rule_of(config.of(part.parameter->spec()));
-      const FlatRange elements = {part.at, part.at + part.elements.size()};
-      if (!pieces.empty() && pieces.back().rule == &rule) {
-        pieces.back().elements.end = elements.end;
-      } else {
-        pieces.push_back({.rule = &rule, .elements = elements, .shard = {}, .states = {}});
-      }
-    }
-    if (pieces.empty()) {  // padding alone; all shards take equal memory
-      const nn::ParameterSpec& last = group->parameters().back()->spec();
-      pieces.push_back(
-          {.rule = &rule_of(config.of(last)), .elements = {}, .shard = {}, .states = {}});
-    }
-    pieces.back().elements.end = group->sharding().shard_extent();
-    for (Piece& piece : pieces) {
-      piece.shard = shard_of(*group, piece.elements);
-      for (std::string& name : piece.rule->states()) {
-        const Tensor zero =
-            ctx.allocate(piece.shard.master.shape(), DType::kF32, MemoryUse::kOptimizer);
-        ops::fill(ctx, zero, 0.0f);
-        piece.states.emplace_back(std::move(name), zero);
-      }
+      if (!is_of_whole(rule, *parameter)) continue;
+      if (whole_ == nullptr) whole_ = std::make_unique<WholeParameters>(grid);
+      whole_->add(ctx, *parameter, rule);
     }
   }
+  for (const nn::FlatGroup* group : groups) {
+    std::vector<Piece>& pieces = pieces_.emplace_back();
+    if (group->trains()) make_pieces(config, ctx, *group, pieces);
+  }
   if (!matrices.empty()) matrices_ = std::make_unique<WholeMatrices>(grid, std::move(matrices));
+}
+
+void Optimizer::make_pieces(const OptimizerConfig& config, ops::Context& ctx,
+                            const nn::FlatGroup& group, std::vector<Piece>& pieces) {
+  const auto add = [&](const nn::Parameter& parameter, const FlatRange& elements) {
+    const UpdateRule& rule = rule_of(config.of(parameter.spec()));
+    const bool alone = is_of_whole(rule, parameter);
+    if (!alone && !pieces.empty() && pieces.back().rule == &rule) {
+      pieces.back().elements.end = elements.end;
+      return;
+    }
+    Piece& piece = pieces.emplace_back();
+    piece.rule = &rule;
+    piece.first = &parameter;
+    piece.elements = elements;
+    if (alone) piece.shard.whole = &whole_->of(parameter);
+  };
+  for (const nn::FlatGroup::Part& part : group.parts()) {
+    add(*part.parameter, {part.at, part.at + part.elements.size()});
+  }
+  if (pieces.empty()) add(*group.parameters().back(), {});  // padding; all shards are equally large
+  pieces.back().elements.end = group.sharding().shard_extent();
+  for (Piece& piece : pieces) {
+    piece.shard =
+        shard_of(group, piece.elements, config.decay_all || group.decay(), piece.shard.whole);
+    std::vector<std::string> names = piece.rule->states(piece.first->placement().global);
+    if (average_) names.emplace_back(kWeightAverage);
+    for (std::string& name : names) {
+      const Tensor zero =
+          ctx.allocate(piece.shard.master.shape(), DType::kF32, MemoryUse::kOptimizer);
+      ops::fill(ctx, zero, 0.0f);
+      piece.states.emplace_back(std::move(name), zero);
+    }
+  }
+  for (const nn::FlatGroup::Part& part : group.parts()) {
+    const auto of_part =
+        std::ranges::find(pieces, part.at, [](const Piece& piece) { return piece.elements.begin; });
+    if (of_part == pieces.end() || of_part->shard.whole == nullptr) continue;
+    whole_->hold(*part.parameter, part.elements, of_part->shard,
+                 group.sharding().memory().begin + part.at);
+  }
 }
 
 Optimizer::~Optimizer() = default;
@@ -109,6 +140,11 @@ void Optimizer::step(ops::Context& ctx) {
     piece->rule->matrices()->begin(ctx, piece->shard, piece->states, direction);
   }
   if (matrices_) matrices_->run(ctx, directions.by_parameter);
+  if (whole_) whole_->average_lines(ctx);
+  for (const std::vector<Piece>& pieces : pieces_) {
+    for (const Piece& piece : pieces) piece.rule->prepare(ctx, piece.shard, piece.states);
+  }
+  if (whole_) whole_->take_lengths(ctx);
   auto next = directions.of_pieces.begin();
   for (const std::vector<Piece>& pieces : pieces_) {
     for (const Piece& piece : pieces) {
@@ -119,10 +155,50 @@ void Optimizer::step(ops::Context& ctx) {
       piece.rule->update(ctx, shard, piece.states);
     }
   }
+  if (average_) average_weights(ctx);
+}
+
+void Optimizer::average_weights(ops::Context& ctx) const {
+  ops::count_average(ctx, *average_);
+  for (const std::vector<Piece>& pieces : pieces_) {
+    for (const Piece& piece : pieces) {
+      ops::average_weights(ctx, *average_, piece.shard.master, piece.states.back().second);
+    }
+  }
+}
+
+void Optimizer::begin_averages(ops::Context& ctx,
+                               const std::function<bool(const std::string&)>& of) const {
+  if (!average_) return;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    for (const nn::FlatGroup::Part& part : groups_[i]->parts()) {
+      if (!groups_[i]->trains() || !of(part.parameter->name())) continue;
+      copy(nn::FlatGroup::view(groups_[i]->master(), part), states(i, part).back().second,
+           ctx.stream);
+    }
+  }
+}
+
+void Optimizer::write_weights(ops::Context& ctx, bool averaged) const {
+  for (const std::vector<Piece>& pieces : pieces_) {
+    for (const Piece& piece : pieces) {
+      if (!averaged) {
+        piece.rule->write_weights(ctx, piece.shard, piece.states);
+      } else {
+        ops::cast(ctx, average_ ? piece.states.back().second : piece.shard.master,
+                  piece.shard.weights);
+      }
+    }
+  }
 }
 
 void Optimizer::connect(ops::Context& ctx) {
   if (matrices_) matrices_->connect(ctx, make_directions(ctx).by_parameter);
+  if (whole_) whole_->connect(ctx);
+}
+
+std::vector<Optimizer::WholeState> Optimizer::whole_states() const {
+  return whole_ ? whole_->states() : std::vector<WholeState>();
 }
 
 States Optimizer::states(std::size_t group, const nn::FlatGroup::Part& part) const {

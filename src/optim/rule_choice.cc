@@ -49,16 +49,26 @@ void OptimizerConfig::check(const nn::ModelPlan& plan, const NamePatterns& froze
   for (const nn::ParameterSpec& parameter : parameters) of(parameter);
 }
 
-std::size_t OptimizerConfig::most_states() const {
-  std::size_t most = make_rule(rule)->states().size();
-  const auto count = [&](const RuleSettings& other) {
-    most = std::max(most, make_rule(other)->states().size());
+bool OptimizerConfig::rule_averages() const {
+  const auto averages = [](const RuleSettings& one) {
+    return rule_kind(one.name).averages_weights;
   };
+  return averages(rule) || std::ranges::any_of(groups, [&](const RuleGroup& group) {
+           return group.rule && averages(*group.rule);
+         });
+}
+
+std::size_t OptimizerConfig::most_states() const {
+  std::size_t most = 0;
+  const auto count = [&](const RuleSettings& one) {
+    most = std::max(most, make_rule(one)->states({1}).size());
+  };
+  count(rule);
   if (rule_kind(rule.name).of_matrices) count(others);
   for (const RuleGroup& group : groups) {
     if (group.rule) count(*group.rule);
   }
-  return most;
+  return most + (average ? 1 : 0);
 }
 
 }  // namespace trireme::optim

@@ -9,7 +9,7 @@ class SgdRule : public UpdateRule {
  public:
   explicit SgdRule(const RuleSettings& settings) : settings_(settings) {}
 
-  std::vector<std::string> states() const override {
+  std::vector<std::string> states(const Shape& /*global*/) const override {
     if (settings_.momentum == 0.0f) return {};
     return {"velocity"};
   }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/elementwise.h"
 
 #include "optim/rules.h"
 
@@ -11,6 +12,14 @@ namespace trireme::optim {
 
 std::span<const RuleKind> rule_kinds() {
   static const std::array kKinds = {
+      RuleKind{.name = "adafactor",
+               .learning_rate = 1e-2,
+               .defaults = {.name = "adafactor",
+                            .epsilon = std::numeric_limits<float>::epsilon(),
+                            .weight_decay = 0.0f,
+                            .largest = 1.0f},
+               .counts_updates = true,
+               .make = make_adafactor},
       RuleKind{.name = "adam",
                .defaults = {.name = "adam", .coupled_decay = true, .momentum = 0.9f},
                .with_other_decay = "adamw",
@@ -21,6 +30,20 @@ std::span<const RuleKind> rule_kinds() {
                .with_other_decay = "adam",
                .counts_updates = true,
                .make = make_adamw},
+      RuleKind{.name = "lamb",
+               .defaults = {.name = "lamb",
+                            .beta2 = 0.999f,
+                            .epsilon = 1e-6f,
+                            .weight_decay = 0.01f,
+                            .momentum = 0.9f},
+               .counts_updates = true,
+               .make = make_lamb},
+      RuleKind{.name = "lars",
+               .learning_rate = 1.0,
+               .defaults =
+                   {.name = "lars", .weight_decay = 1e-4f, .coupled_decay = true, .momentum = 0.9f},
+               .has_nesterov = true,
+               .make = make_lars},
       RuleKind{.name = "lion",
                .learning_rate = 1e-4,
                .defaults = {.name = "lion", .beta2 = 0.99f, .weight_decay = 1.0f, .momentum = 0.9f},
@@ -30,6 +53,12 @@ std::span<const RuleKind> rule_kinds() {
                .has_nesterov = true,
                .of_matrices = true,
                .make = make_muon},
+      RuleKind{.name = "schedule_free",
+               .learning_rate = 2.5e-3,
+               .defaults = {.name = "schedule_free", .beta2 = 0.999f, .momentum = 0.9f},
+               .counts_updates = true,
+               .averages_weights = true,
+               .make = make_schedule_free},
       RuleKind{.name = "sgd",
                .defaults = {.name = "sgd", .momentum = 0.9f},
                .with_other_decay = "sgd",
@@ -59,7 +88,16 @@ std::unique_ptr<UpdateRule> make_rule(const RuleSettings& settings) {
 
 bool keep_same_states(const RuleSettings& a, const RuleSettings& b) {
   return rule_kind(a.name).make == rule_kind(b.name).make &&
-         make_rule(a)->states() == make_rule(b)->states();
+         make_rule(a)->states({1}) == make_rule(b)->states({1});
+}
+
+void UpdateRule::write_weights(ops::Context& ctx, const FlatShard& shard,
+                               const States& /*states*/) const {
+  if (shard.weights.raw() != shard.master.raw()) ops::cast(ctx, shard.master, shard.weights);
+}
+
+bool keeps_states(const RuleSettings& settings) {
+  return !make_rule(settings)->states({1}).empty();
 }
 
 }  // namespace trireme::optim

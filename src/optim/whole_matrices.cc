@@ -18,13 +18,6 @@ std::int64_t columns_of(const Shape& shape) {
   return shape.elements() / std::max<std::int64_t>(shape[0], 1);
 }
 
-// A parameter of more than two dimensions is held whole.
-nn::Placement as_matrix(const nn::Placement& placement) {
-  if (placement.global.rank() == 2) return placement;
-  TRIREME_CHECK(placement.local == placement.global, "a split parameter is a matrix");
-  return nn::Placement::whole({placement.global[0], columns_of(placement.global)});
-}
-
 // The owner of each matrix. The costliest goes first, each to the rank with the least to do so far.
 std::vector<int> deal(const std::vector<WholeMatrix>& matrices, int ranks) {
   const auto cost = [&](std::size_t i) {
@@ -55,6 +48,12 @@ std::vector<int> deal(const std::vector<WholeMatrix>& matrices, int ranks) {
 }
 
 }  // namespace
+
+nn::Placement as_matrix(const nn::Placement& placement) {
+  if (placement.global.rank() == 2) return placement;
+  TRIREME_CHECK(placement.local == placement.global, "a split parameter is a matrix");
+  return nn::Placement::whole({placement.global[0], columns_of(placement.global)});
+}
 
 std::int64_t WholeMatrix::columns() const {
   return columns_of(parameter->placement().global);

@@ -14,6 +14,10 @@
 
 namespace trireme::optim {
 
+// A parameter of more than two dimensions is a matrix of the first one and of the others together;
+// it is held whole.
+nn::Placement as_matrix(const nn::Placement& placement);
+
 // Some rows of a parameter. The dimensions behind the first are the columns.
 struct WholeMatrix {
   const nn::Parameter* parameter;

@@ -76,6 +76,14 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
                       static_cast<std::int64_t>(states)});
     }
   }
+  std::vector<Communicator*> of_stage;  // all of its ranks, along both dimensions
+  for (const Axes axes : {kDataAxes, Axes(Axis::kTensor)}) {
+    if (stage.grid().extent(axes) > 1) of_stage.push_back(&stage.grid().comm(axes));
+  }
+  for (const auto& [parameter, name, values] : optimizer.whole_states()) {
+    held.push_back({fmt::format("the optimizer state of {}", parameter->name()), of_stage,
+                    static_cast<std::int64_t>(checksum_of(ctx, values))});
+  }
   const ResidentGroup states = stage.residence_of_states();
   const std::vector<Communicator*> all = holders_of(stage, states.members.front());
   for (const nn::State* state : stage.states().states()) {

@@ -94,7 +94,11 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       ShardedWeights(groups_, grid.comm(Axis::kShard), options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    groups_[i]->materialize(ctx, {options.compute, options.trains, options.whole_weights},
+    groups_[i]->materialize(ctx,
+                            {.compute = options.compute,
+                             .trains = options.trains,
+                             .whole_weights = options.whole_weights,
+                             .apart = options.weights_apart},
                             gradients[i]);
   }
   for (const UseApart& use : uses_apart_) {

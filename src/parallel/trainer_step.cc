@@ -11,6 +11,7 @@
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
 
+#include "parallel/gradient_clip.h"
 #include "parallel/state_updates.h"
 #include "parallel/step_capture.h"
 
@@ -72,11 +73,13 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       states_(std::make_unique<StateUpdates>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
       optimizer_(std::make_unique<optim::Optimizer>(options.optimizer, ctx, grid, stage_.groups())),
+      clip_(std::make_unique<GradientClip>(stage_, options.clip_value, options.clip_each)),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       capture_(std::make_unique<StepCapture>(ctx, grid, options.cuda_graphs)) {
   ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
+  if (averages()) stage_.states().hold_averages(ctx_);
 }
 
 TrainerStep::~TrainerStep() = default;
@@ -89,6 +92,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   reducer_.connect();
   states_->connect();
   optimizer_->connect(ctx_);
+  clip_->run(ctx_);
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   const std::size_t after = free_device_memory(ctx_);
   taken += before > after ? before - after : 0;
@@ -202,11 +206,29 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
 void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   add_up_gradients(mine);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
+  clip_->run(ctx_);
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
   states_->commit(work_.micro_batches());
+  if (averages()) stage_.states().average(ctx_, *options_.optimizer.average);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
+}
+
+void TrainerStep::begin_averages(const std::function<bool(const std::string&)>& of) {
+  optimizer_->begin_averages(ctx_, of);
+  const auto& states = stage_.states().states();
+  if (averages() && !states.empty() && of(states.front()->name())) {
+    stage_.states().begin_averages(ctx_);
+  }
+  if (options_.optimizer.weights_apart()) optimizer_->write_weights(ctx_, false);
+}
+
+void TrainerStep::use_averages(bool averaged) {
+  if (!options_.optimizer.weights_apart()) return;
+  optimizer_->write_weights(ctx_, averaged);
+  stage_.states().exchange_averages(ctx_);
+  stage_.weights().trained();
 }
 
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,

@@ -1,10 +1,36 @@
 #include "trireme/train/checkpoint_tensors.h"
 
+#include <algorithm>
 #include <deque>
 
 #include <fmt/format.h>
 
 namespace trireme {
+
+namespace {
+
+const std::string kParameters = "parameters/", kStates = "state/";
+const std::string kAveragesOfStates = "average/";
+
+std::string average_of(std::string_view parameter) {
+  return fmt::format("optimizer/{}/{}", parameter, optim::kWeightAverage);
+}
+
+void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& optimizer,
+                      bool owned_only, std::vector<TensorSlice>& slices) {
+  const ProcessGrid& grid = stage.grid();
+  const bool first_of_stage = grid.index(kAllAxes.without(Axis::kPipeline)) == 0;
+  for (const auto& [parameter, name, values] : optimizer.whole_states()) {
+    const int copy =
+        parameter->residence().copy(grid.shape(), grid.index(kAllAxes), Axis::kPipeline);
+    if (owned_only && (!first_of_stage || copy != 0)) continue;
+    slices.push_back(
+        TensorSlice::whole(fmt::format("optimizer/{}/{}", parameter->name(), name), values));
+    slices.back().stream = stage.stream();
+  }
+}
+
+}  // namespace
 
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
@@ -26,20 +52,24 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
       const std::string& name = part.parameter->name();
-      add("parameters/" + name, nn::FlatGroup::view(group.values(), part), part);
+      add(kParameters + name, nn::FlatGroup::view(group.values(), part), part);
       if (optimizer == nullptr) continue;
       for (const auto& [state, elements] : optimizer->states(i, part)) {
         add(fmt::format("optimizer/{}/{}", name, state), elements, part);
       }
     }
   }
-  // They are small, so one rank of those that hold them writes them.
+  // What follows is small, so one rank of those that hold it writes it.
   const ProcessGrid& grid = stage.grid();
+  if (optimizer != nullptr) add_whole_states(stage, *optimizer, owned_only, slices);
   const parallel::ResidentGroup states = stage.residence_of_states();
   const nn::Residence& held = states.members.front();
   if (owned_only && held.copy(grid.shape(), grid.index(kAllAxes), kAllAxes) != 0) return slices;
   for (const nn::State* state : stage.states().states()) {
-    slices.push_back(TensorSlice::whole("state/" + state->name(), state->value()));
+    slices.push_back(TensorSlice::whole(kStates + state->name(), state->value()));
+    slices.back().stream = stage.stream();
+    if (optimizer == nullptr || !state->average().defined()) continue;
+    slices.push_back(TensorSlice::whole(kAveragesOfStates + state->name(), state->average()));
     slices.back().stream = stage.stream();
   }
   return slices;
@@ -67,13 +97,46 @@ void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::
   }
 }
 
-std::vector<TensorSlice> step_state_slices(ops::StepState& state, bool loss_scale) {
+bool is_average(std::string_view tensor) {
+  return tensor.starts_with(kAveragesOfStates) ||
+         (tensor.starts_with("optimizer/") &&
+          tensor.ends_with(fmt::format("/{}", optim::kWeightAverage)));
+}
+
+std::string averaged_by(std::string_view tensor) {
+  const std::size_t begin = tensor.find('/') + 1;
+  if (tensor.starts_with(kAveragesOfStates)) return std::string(tensor.substr(begin));
+  return std::string(tensor.substr(begin, tensor.rfind('/') - begin));
+}
+
+void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices) {
+  const auto& tensors = checkpoint.contents().tensors;
+  if (std::ranges::none_of(tensors, is_average, &CheckpointTensor::name)) {
+    throw CheckpointError(fmt::format(
+        "{}: holds no average of the weights: its run had optim.average none", checkpoint.path()));
+  }
+  for (TensorSlice& slice : slices) {
+    std::string average;
+    if (slice.name.starts_with(kParameters)) {
+      average = average_of(std::string_view(slice.name).substr(kParameters.size()));
+    } else if (slice.name.starts_with(kStates)) {
+      average = kAveragesOfStates + slice.name.substr(kStates.size());
+    }
+    if (checkpoint.contents().find(average) != nullptr) slice.name = average;
+  }
+}
+
+std::vector<TensorSlice> step_state_slices(ops::StepState& state,
+                                           const optim::OptimizerConfig& optimizer,
+                                           bool loss_scale) {
   std::vector<TensorSlice> slices;
   const auto add = [&slices](std::string name, auto& value) {
     slices.push_back(
         TensorSlice::whole("state/" + std::move(name), Tensor::wrap(std::span(&value, 1))));
   };
   add("updates", state.updates);
+  if (optimizer.average) add("averaged", state.averaged);
+  if (optimizer.rule_averages()) add("rate_squares", state.rate_squares);
   if (!loss_scale) return slices;
   add("loss_scale", state.loss_scale);
   add("loss_scale_good_steps", state.good_steps);

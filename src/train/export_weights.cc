@@ -14,6 +14,7 @@
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
 #include "trireme/tasks/pictures.h"
+#include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/foreign_weights.h"
 #include "trireme/train/inference.h"
 
@@ -209,6 +210,7 @@ class Export {
       piece.allocate();
       wanted.push_back(piece.slice);
     }
+    if (request_.weights == "average") take_averages(checkpoint_, wanted);
     checkpoint_.read(world_, wanted);
     run_together(world_, [&] {
       for (const ForeignPiece& piece : pieces) {

@@ -105,10 +105,11 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
 
 InferencePlan::InferencePlan(const Checkpoint& checkpoint,
                              const std::optional<std::string>& precision,
-                             const Config::Shard& shard)
+                             const Config::Shard& shard, bool of_averages)
     : training(training_config(checkpoint)),
       model(model_of(training, checkpoint.path())),
-      trained_on{checkpoint.path(), model.data, {}} {
+      trained_on{checkpoint.path(), model.data, {}},
+      averages(of_averages) {
   check_size(checkpoint, model.plan);
   for (const auto& [attribute, value] : checkpoint.info().extra) {
     trained_on.marks.push_back({attribute, {}, value});
@@ -124,7 +125,9 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
                                const Checkpoint& checkpoint, InferencePlan plan)
     : plan_(std::move(plan)),
       stage_(std::make_unique<parallel::Stage>(ctx, grid, plan_.model.plan, plan_.stage)) {
-  read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
+  std::vector<TensorSlice> slices = checkpoint_slices(*stage_, nullptr, false);
+  if (plan_.averages) take_averages(checkpoint, slices);
+  read_checkpoint(ctx, checkpoint, *stage_, slices);
 }
 
 }  // namespace trireme

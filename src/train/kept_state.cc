@@ -11,6 +11,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/config.h"
 #include "trireme/config/optimizer_config.h"
+#include "trireme/train/checkpoint_tensors.h"
 
 namespace trireme {
 namespace {
@@ -75,7 +76,7 @@ KeptState kept_state(Communicator& comm, const Checkpoint& checkpoint, const par
   for (const nn::Parameter* parameter : stage.parameters()) {
     const nn::ParameterSpec& spec = parameter->spec();
     const optim::RuleSettings rule = now.of(spec);
-    if (!spec.trains || optim::make_rule(rule)->states().empty()) continue;
+    if (!spec.trains || !optim::keeps_states(rule)) continue;
     const bool counts = optim::rule_kind(rule.name).counts_updates;
     const bool thawed = before.frozen.match(spec.name);
     const bool other =
@@ -108,7 +109,7 @@ KeptState kept_state(Communicator& comm, const Checkpoint& checkpoint, const par
 }
 
 bool KeptState::lacks(std::string_view tensor) const {
-  return anew.contains(parameter_of_state(tensor));
+  return !is_average(tensor) && anew.contains(parameter_of_state(tensor));
 }
 
 std::string words_on_rounding(Communicator& comm, const parallel::StageOptions& stage,

@@ -22,7 +22,8 @@ struct KeptState {
   bool counts_anew = false;
   std::vector<std::string> lines;  // for the user, the same on all ranks
 
-  // Whether a tensor of a checkpoint is state that begins anew.
+  // Whether a tensor of a checkpoint is state that begins anew. (Averages of weights do not depend
+  // on the rule.)
   bool lacks(std::string_view tensor) const;
 };
 // Collective over comm, the world.

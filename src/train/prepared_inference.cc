@@ -48,7 +48,7 @@ GridShape PreparedInference::allow_time_and_resolve(const InferenceRequest& want
 
 InferencePlan PreparedInference::make_plan(const InferenceRequest& wanted,
                                            const InferenceUse& use) const {
-  InferencePlan made(checkpoint, wanted.precision, wanted.shard);
+  InferencePlan made(checkpoint, wanted.precision, wanted.shard, wanted.weights == "average");
   use.check(made);
   return made;
 }

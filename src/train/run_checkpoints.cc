@@ -157,6 +157,7 @@ void RunCheckpoints::begin() {
                                           &rounded_);
   }
   if (from) take_weights(*from);
+  run_.step.begin_averages([](const std::string& /*name*/) { return true; });
 }
 
 // Collective over the world. What is not taken keeps its initial values, the optimizer its zeros.
@@ -240,6 +241,28 @@ void RunCheckpoints::check_all_taken(const Checkpoint& checkpoint,
   }
 }
 
+// Returns the names of the parameters and states whose averages the checkpoint lacks.
+std::set<std::string> RunCheckpoints::take_out_missing_averages(
+    const Checkpoint& checkpoint, std::vector<TensorSlice>& slices) const {
+  std::set<std::string> missing;
+  const auto is_missing = [&](const TensorSlice& slice) {
+    return is_average(slice.name) && checkpoint.contents().find(slice.name) == nullptr;
+  };
+  for (const TensorSlice& slice : slices) {
+    if (is_missing(slice)) missing.insert(averaged_by(slice.name));
+  }
+  std::erase_if(slices, is_missing);
+  return missing;
+}
+
+std::string RunCheckpoints::words_on_averages(const Checkpoint& checkpoint) const {
+  const bool had =
+      std::ranges::any_of(checkpoint.contents().tensors, is_average, &CheckpointTensor::name);
+  if (had == run_.step.averages()) return "";
+  return had ? "the average of the weights is dropped (optim.average none)"
+             : "the average of the weights begins with these";
+}
+
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
@@ -251,10 +274,12 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
       imported ? KeptState()
                : kept_state(run_.runtime.world(), checkpoint, stage, run_.step.options().optimizer);
   std::erase_if(slices, [&](const TensorSlice& slice) { return kept.lacks(slice.name); });
+  const std::set<std::string> fresh_averages = take_out_missing_averages(checkpoint, slices);
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
-  for (TensorSlice& slice : step_state_slices(state, scales_dynamically())) {
+  for (TensorSlice& slice :
+       step_state_slices(state, run_.step.options().optimizer, scales_dynamically())) {
     if (checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
   // Checks shapes first, because run.accept_changes cannot accept other shapes.
@@ -275,11 +300,17 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
-  if (kept.counts_anew) state.updates = 0;
+  if (kept.counts_anew) {
+    state.updates = 0;
+    state.rate_squares = 0.0;
+  }
   ops::write_step_state(ctx, state);
+  run_.step.begin_averages([&](const std::string& name) { return fresh_averages.contains(name); });
   if (run_.runtime.rank() == 0) {
     say_resumed(checkpoint, changes);
     for (const std::string& line : kept.lines) print_line(line);
+    const std::string averages = words_on_averages(checkpoint);
+    if (!averages.empty()) print_line(averages);
   }
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
@@ -399,7 +430,8 @@ std::string RunCheckpoints::save(const Position& position) {
       checkpoint_slices(run_.step.stage(), &run_.step.optimizer(), true);
   ops::StepState state = ops::read_step_state(run_.device.context);
   if (run_.runtime.rank() == 0) {
-    for (TensorSlice& slice : step_state_slices(state, scales_dynamically())) {
+    for (TensorSlice& slice :
+         step_state_slices(state, run_.step.options().optimizer, scales_dynamically())) {
       slices.push_back(std::move(slice));
     }
   }

@@ -70,6 +70,9 @@ class RunCheckpoints {
                        const std::vector<std::string>& fresh) const;
   void check_parameters(const Checkpoint& checkpoint) const;
   void refuse_other_model(const Checkpoint& checkpoint) const;
+  std::set<std::string> take_out_missing_averages(const Checkpoint& checkpoint,
+                                                  std::vector<TensorSlice>& slices) const;
+  std::string words_on_averages(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
   static bool evaluated_beginning(const Checkpoint& checkpoint);
   void note_groups_of_samples(const Checkpoint& checkpoint,

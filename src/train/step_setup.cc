@@ -107,10 +107,13 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
     options.runs.recompute = parallel::Recompute::kSelective;
   }
   options.reduce = config.comm.reduce == "bf16" ? DType::kBF16 : DType::kF32;
+  options.clip_value = static_cast<float>(config.optim.clip_value);
+  options.clip_each = static_cast<float>(config.optim.clip_each);
   options.clip = static_cast<float>(config.optim.clip);
   options.loss_scaling = loss_scaling(config);
   options.cuda_graphs = config.cuda.graphs;
   options.optimizer = optimizer_of(config);
+  options.stage.weights_apart = options.optimizer.weights_apart();
   return options;
 }
 

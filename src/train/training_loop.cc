@@ -409,8 +409,12 @@ void TrainingLoop::evaluate_now() {
   if (config.eval.batches) {
     most = *config.eval.batches * (config.batch.global / config.batch.micro);
   }
+  const bool averages =
+      config.eval.weights == "average" || prepared_.step.options().optimizer.rule_averages();
+  if (averages) prepared_.step.use_averages(true);
   const nn::EvaluationSums sums =
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
+  if (averages) prepared_.step.use_averages(false);
   const double seconds = clock.seconds() - begin;
   if (deadline_) deadline_->evaluation_took(seconds);
   if (sums.targets == 0) {

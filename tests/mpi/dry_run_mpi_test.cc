@@ -29,7 +29,8 @@ struct Case {
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
   bool whole_weights = true, whole_gradients = true;
   bool run_each = false;  // each micro-batch is a run
-  bool muon = false;
+  const char* rule = nullptr;
+  bool averages = false, clips_each = false;
   const char* frozen = nullptr;
 };
 
@@ -71,10 +72,13 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.chunks = layout.chunks;
   input.step.stage.order = layout.order;
   input.step.schedule = c.schedule;
-  if (c.muon) {
-    input.step.optimizer = optimizer_of_rule("muon by heads");
+  if (c.rule) {
+    input.step.optimizer = optimizer_of_rule(c.rule);
     if (c.bf16) input.step.optimizer.rule.matrices = DType::kBF16;
   }
+  if (c.averages) input.step.optimizer.average.emplace();
+  input.step.stage.weights_apart = input.step.optimizer.weights_apart();
+  input.step.clip_each = c.clips_each ? 1.0f : 0.0f;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
   input.keeps_order = !c.any_order;
   if (c.recompute > 0) input.step.runs = {c.recompute, parallel::Recompute::kFull};
@@ -236,16 +240,33 @@ const Case kCases[] = {
      .whole_weights = false},
     {.name = "shards_mixed", .grid = sharded(2, 2, 2, 1), .whole_weights = false},
     {.name = "mixed", .grid = {2, 2, 1}, .micro_batches = 7},
-    {.name = "matrices", .grid = {1, 1, 1}, .bf16 = true, .muon = true},
-    {.name = "matrices_data", .grid = {2, 1, 1}, .muon = true},
-    {.name = "matrices_tensor", .grid = {1, 1, 2}, .llama = true, .bf16 = true, .muon = true},
+    {.name = "matrices", .grid = {1, 1, 1}, .bf16 = true, .rule = "muon by heads"},
+    {.name = "matrices_data", .grid = {2, 1, 1}, .rule = "muon by heads"},
+    {.name = "matrices_tensor",
+     .grid = {1, 1, 2},
+     .llama = true,
+     .bf16 = true,
+     .rule = "muon by heads"},
     {.name = "matrices_of_shards",
      .grid = sharded(4, 2, 1, 1),
      .whole_weights = false,
      .whole_gradients = false,
      .run_each = true,
-     .muon = true},
-    {.name = "matrices_mixed", .grid = sharded(2, 2, 1, 2), .llama = true, .muon = true},
+     .rule = "muon by heads"},
+    {.name = "matrices_mixed", .grid = sharded(2, 2, 1, 2), .llama = true, .rule = "muon by heads"},
+    {.name = "lines_of_shards",
+     .grid = sharded(4, 2, 1, 1),
+     .whole_weights = false,
+     .rule = "adafactor",
+     .averages = true},
+    {.name = "lines_mixed",
+     .grid = sharded(2, 2, 1, 2),
+     .llama = true,
+     .bf16 = true,
+     .rule = "adafactor",
+     .clips_each = true},
+    {.name = "lengths", .grid = {1, 2, 1}, .rule = "lamb", .averages = true, .clips_each = true},
+    {.name = "schedule_free", .grid = sharded(2, 2, 1, 1), .rule = "schedule_free"},
     {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
     {.name = "frozen",
      .grid = {1, 1, 2},

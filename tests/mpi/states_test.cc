@@ -58,6 +58,28 @@ TEST(States, EveryGridHasTheSame) {
   }
 }
 
+TEST(States, AveragesTakeTheirPlaceAndGiveItBack) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  nn::State one({.name = "one", .shape = {2, 2}, .initial = {0.0f, 1.0f}});
+  nn::State other({.name = "other", .shape = {1, 3}, .initial = {5.0f}});
+  nn::StageStates states(ctx, {&one, &other});
+  EXPECT_FALSE(one.average().defined());
+  states.hold_averages(ctx);
+  EXPECT_EQ(bits_of(other.average()), bits_of(other.value()));
+  const float* const address = one.value().data<float>();
+  one.value().data<float>()[0] = 4.0f;
+  ctx.step_state->step = 2;
+  ctx.step_state->averaged = 2;
+  states.average(ctx, {.decay = 1.0f});
+  EXPECT_EQ(values_of(one.average()), (Values{2.0, 0.0, 1.0, 1.0}));
+  states.exchange_averages(ctx);
+  EXPECT_EQ(values_of(one.value()), (Values{2.0, 0.0, 1.0, 1.0}));
+  EXPECT_EQ(values_of(one.average()), (Values{4.0, 0.0, 1.0, 1.0}));
+  EXPECT_EQ(one.value().data<float>(), address);
+  states.exchange_averages(ctx);
+  EXPECT_EQ(values_of(one.value()), (Values{4.0, 0.0, 1.0, 1.0}));
+}
+
 struct Layout {
   GridShape grid;
   std::string schedule = "1f1b";

@@ -264,11 +264,14 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("bits-requeued", 3, *flags, "--run.steps", "12"), whole)
         self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
 
-    def test_same_bits_of_whole_matrices_on_other_grids(self):
-        """Muon's matrices are dealt to other ranks there; a checkpoint holds its states whole."""
+    def test_same_bits_of_whole_parameters_on_other_grids(self):
+        """Muon's matrices are dealt to other ranks there, and sums over whole parameters have other parts; a checkpoint
+        holds states whole."""
         flags = ["--run.same_bits", "true", "--batch.global", "16", "--batch.micro", "2", "--schedule.name",
                  "constant", "--schedule.warmup", "2", "--checkpoint.every", "4", "--eval.every", "0",
-                 "--optim.name", "muon", "--optim.groups", "*.down.weight: lion lr=0.1"]
+                 "--optim.name", "muon", "--optim.clip_each", "0.5", "--optim.clip_value", "0.05",
+                 "--optim.groups", "*.down.weight: lion lr=0.1; *.up.weight: adafactor; *.query.weight: lamb; "
+                 "*.key.weight: lars; *.bias: adafactor"]
         whole = self.train("matrices", 4, *flags, "--run.steps", "8", "--grid.data", "4")
         self.assertEqual(self.train("matrices-alone", 1, *flags, "--run.steps", "8"), whole)
         self.train("matrices-parted", 4, *flags, "--run.steps", "4", "--shard.stage", "3", "--shard.group", "2")
@@ -276,6 +279,52 @@ class Train(unittest.TestCase):
             trained = self.train("matrices-parted", ranks, *flags, "--run.steps", steps, *grid)
         self.assertEqual(trained, whole)
         self.assertNotIn("begins anew", self.output)
+
+    def test_averages_of_weights(self):
+        few = ["--run.same_bits", "true", "--batch.global", "16", "--batch.micro", "2", "--schedule.name", "constant",
+               "--schedule.warmup", "2", "--checkpoint.every", "4", "--eval.every", "4"]
+        average = ["--optim.average", "swa", "--optim.average_from", "2", "--eval.weights", "average"]
+        plain = self.train("no-average", 1, *few, "--run.steps", "8")
+        averaged = self.train("average", 1, *few, *average, "--run.steps", "8")
+
+        def steps(metrics):
+            return [m for m in metrics if "loss" in m]
+
+        def evaluation(run, *more):
+            done = subprocess.run([PROGRAM, "eval", "--checkpoint", self.folder / run, "--data",
+                                   self.folder / "data/validation.h5", *more], text=True, capture_output=True, timeout=60)
+            return done.returncode, done.stdout + done.stderr
+
+        # Steps are those of a run without an average, evaluations are not.
+        self.assertEqual(steps(averaged), steps(plain))
+        of_average, of_last = ([m for m in run if m["step"] == 8 and "eval_loss" in m][0]["eval_loss"]
+                               for run in (averaged, plain))
+        self.assertNotEqual(of_average, of_last)
+        for weights, loss in (("average", of_average), ("last", of_last)):
+            status, said = evaluation("average", "--weights", weights)
+            self.assertEqual(status, 0, said)
+            self.assertAlmostEqual(float(re.search(r"loss +([\d.]+)", said)[1]), loss, places=3)
+        exported = {}
+        for weights in ("average", "last"):
+            subprocess.run([PROGRAM, "export", "--checkpoint", self.folder / "average", "--weights", weights, "--output",
+                            self.folder / f"exported-{weights}"], check=True, capture_output=True, timeout=60)
+            exported[weights] = (self.folder / f"exported-{weights}/model.safetensors").read_bytes()
+        self.assertEqual(len(exported["average"]), len(exported["last"]))
+        self.assertNotEqual(exported["average"], exported["last"])
+        # bad input: `eval`, `export`: `--weights average` of a checkpoint without an average | ...: holds no average of
+        # the weights: its run had optim.average none | 4
+        status, said = evaluation("no-average", "--weights", "average")
+        self.assertEqual(status, 4)
+        self.assertIn("holds no average of the weights: its run had optim.average none", said)
+        # The average goes on, on any grid.
+        self.train("average-parted", 4, *few, *average, "--run.steps", "4", "--shard.stage", "3", "--shard.group", "2")
+        self.assertEqual(self.train("average-parted", 2, *few, *average, "--run.steps", "8", "--grid.pipeline", "2"),
+                         averaged)
+        self.assertNotIn("the average of the weights", self.output)
+        self.train("average-parted", 1, *few, "--run.steps", "9", "--run.accept_changes", "true")
+        self.assertIn("the average of the weights is dropped (optim.average none)\n", self.output)
+        self.train("average-parted", 1, *few, *average, "--run.steps", "10", "--run.accept_changes", "true")
+        self.assertIn("the average of the weights begins with these\n", self.output)
 
     def test_same_bits_that_are_new_to_a_run(self):
         flags = ["--batch.global", "16", "--batch.micro", "2", "--checkpoint.every", "6", "--eval.every", "0"]
@@ -799,7 +848,7 @@ class Train(unittest.TestCase):
     def test_another_optimizer_begins_with_a_state_of_its_own(self):
         all_of_it = "the optimizer's state is of another rule, and begins anew\n"
         some = "the optimizer's state of parameters that another rule updates now begins anew\n"
-        for rule, said in (("lion", all_of_it), ("sgd", all_of_it), ("muon", some), ("adam", None)):
+        for rule, said in (("lion", all_of_it), ("sgd", all_of_it), ("muon", some), ("adafactor", all_of_it), ("adam", None)):
             with self.subTest(rule):
                 self.start_over_from(rule, 20)
                 self.train(rule, 2, "--grid.data", "2", "--run.accept_changes", "true", "--optim.name", rule,

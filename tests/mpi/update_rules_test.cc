@@ -1,6 +1,8 @@
 // Update rules give the same bits on every layout: with the same gradients, each rank's weights
 // are those of one rank that holds the whole model.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/philox.h"
+#include "trireme/nn/declared.h"
 #include "trireme/ops/context.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/parallel/stage.h"
@@ -44,17 +47,22 @@ void set_gradients(const parallel::Stage& stage, int step) {
 }
 
 LocalParts update(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
-                  const optim::OptimizerConfig& config, DType compute) {
+                  const optim::OptimizerConfig& config, DType compute, int steps = kSteps) {
   parallel::StageOptions options;
   options.compute = compute;
   options.whole_weights = grid.extent(Axis::kShard) % 2 == 1;
   options.whole_gradients = options.whole_weights;
+  options.weights_apart = config.weights_apart();
   const parallel::Stage stage(ctx, grid, plan, options);
   optim::Optimizer optimizer(config, ctx, grid, stage.groups());
   optimizer.connect(ctx);
-  for (int step = 1; step <= kSteps; ++step) {
+  for (int step = 1; step <= steps; ++step) {
     set_gradients(stage, step);
-    ops::write_step_state(ctx, {.updates = step, .learning_rate = 0.01f, .finite = step != 2});
+    ops::write_step_state(ctx, {.updates = step,
+                                .learning_rate = 0.01f,
+                                .finite = step != 2,
+                                .rate_squares = 1e-4 * step,
+                                .squares_exponent = 24});
     optimizer.step(ctx);
   }
   return weights_of(ctx, stage);
@@ -67,6 +75,74 @@ optim::OptimizerConfig in_bf16(optim::OptimizerConfig config) {
   }
   return config;
 }
+
+// A parameter in double, and what the rules of whole parameters do with it.
+struct Reference {
+  std::vector<double> w, m, v, rows, columns;
+  std::int64_t columns_count;  // of a matrix; 0: it is none
+  bool decays;
+
+  static double norm(const std::vector<double>& x) {
+    double sum = 0.0;
+    for (const double one : x) sum += one * one;
+    return std::sqrt(sum);
+  }
+
+  // You et al. 2020, algorithm 2, with the corrections of Adam.
+  void lamb(const std::vector<double>& g, double t, double rate) {
+    const optim::RuleSettings usual = optim::rule_kind("lamb").defaults;
+    std::vector<double> u(w.size());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * g[i];
+      v[i] = 0.999 * v[i] + 0.001 * g[i] * g[i];
+      u[i] = m[i] / (1.0 - std::pow(0.9, t)) /
+             (std::sqrt(v[i] / (1.0 - std::pow(0.999, t))) + double{usual.epsilon});
+      if (decays) u[i] += double{usual.weight_decay} * w[i];
+    }
+    const double trust = decays && norm(w) > 0.0 && norm(u) > 0.0 ? norm(w) / norm(u) : 1.0;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= rate * trust * u[i];
+  }
+
+  // You, Gitman and Ginsburg 2017, with the learning rate outside of the momentum.
+  void lars(const std::vector<double>& g, double rate) {
+    const double decay = decays ? double{optim::rule_kind("lars").defaults.weight_decay} : 0.0;
+    const double both = norm(w) * norm(g);
+    const double local = decays && both > 0.0 ? 0.001 * norm(w) / (norm(g) + decay * norm(w)) : 1.0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = 0.9 * m[i] + local * (g[i] + decay * w[i]);
+      w[i] -= rate * m[i];
+    }
+  }
+
+  // torch.optim.Adafactor, of a matrix of the first dimension and the others together.
+  void adafactor(const std::vector<double>& g, double t, double rate) {
+    constexpr double kEpsilon = 1.1920929e-7;
+    const double share = std::pow(t, -0.8), root = std::sqrt(static_cast<double>(w.size()));
+    const double length = std::max(1e-3, norm(w) / root) * std::min(rate, 1.0 / std::sqrt(t));
+    std::vector<double> u(w.size());
+    const auto column = [&](std::size_t i) { return i % static_cast<std::size_t>(columns_count); };
+    const auto row = [&](std::size_t i) { return i / static_cast<std::size_t>(columns_count); };
+    if (columns_count > 0) {
+      std::vector<double> r(rows.size()), c(columns.size());
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        r[row(i)] += g[i] * g[i] / static_cast<double>(c.size());
+        c[column(i)] += g[i] * g[i] / static_cast<double>(r.size());
+      }
+      for (std::size_t i = 0; i < r.size(); ++i) rows[i] += share * (r[i] - rows[i]);
+      for (std::size_t i = 0; i < c.size(); ++i) columns[i] += share * (c[i] - columns[i]);
+    }
+    double mean = 0.0;
+    for (const double one : rows) mean += one / static_cast<double>(rows.size());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      if (columns_count == 0) v[i] += share * (g[i] * g[i] - v[i]);
+      const double variance =
+          columns_count == 0 ? v[i] : rows[row(i)] * columns[column(i)] / std::max(mean, kEpsilon);
+      u[i] = g[i] / std::sqrt(std::max(variance, kEpsilon * kEpsilon));
+    }
+    const double excess = std::max(1.0, norm(u) / root);
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= length / excess * u[i];
+  }
+};
 
 // All grids of the world's ranks.
 std::vector<GridShape> grids() {
@@ -120,8 +196,51 @@ TEST_P(UpdateRules, GiveTheSameBitsForPictures) {
   check(plan, optimizer_of_rule(GetParam()), DType::kF32, without_tensor);
 }
 
+TEST(UpdateRulesOfWholeParameters, AreThoseOfTheFormulas) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
+  const nn::ModelPlan plan = models::gpt_plan(models::gpt_preset("test-llama"));
+  std::map<std::string, bool> decays;
+  for (const nn::ParameterSpec& parameter : nn::declared_parameters(plan)) {
+    decays[parameter.name] = parameter.decay;
+  }
+  for (const std::string rule : {"lamb", "lars", "adafactor"}) {
+    const optim::OptimizerConfig config = optimizer_of_rule(rule);
+    const LocalParts initial = update(ctx, alone, plan, config, DType::kF32, 0);
+    for (const auto& [name, part] : update(ctx, alone, plan, config, DType::kF32)) {
+      const Shape& shape = part.placement.global;
+      // Memory may hold rows of padding behind those of the parameter.
+      const float* const values = initial.at(name).values.data();
+      const std::vector<float> before(values, values + shape.elements());
+      Reference reference{{before.begin(), before.end()}, {}, {}, {}, {}, 0, decays.at(name)};
+      reference.m.resize(before.size());
+      reference.v.resize(before.size());
+      if (shape.rank() > 1) {
+        reference.columns_count = shape.elements() / shape[0];
+        reference.rows.resize(static_cast<std::size_t>(shape[0]));
+        reference.columns.resize(static_cast<std::size_t>(reference.columns_count));
+      }
+      for (const int step : {1, 3}) {  // the second is skipped
+        std::vector<float> drawn(before.size());
+        philox_normals(philox_key(step, name), 0, std::span(drawn));
+        const std::vector<double> gradient(drawn.begin(), drawn.end());
+        if (rule == "lamb") reference.lamb(gradient, step, 0.01);
+        if (rule == "lars") reference.lars(gradient, 0.01);
+        if (rule == "adafactor") reference.adafactor(gradient, step, 0.01);
+      }
+      double largest = 0.0, error = 0.0;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        largest = std::max(largest, std::abs(reference.w[i]));
+        error = std::max(error, std::abs(reference.w[i] - double{part.values[i]}));
+      }
+      EXPECT_LT(error, 2e-6 * largest) << rule << ": " << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRules,
-                         ::testing::Values("adamw", "lion", "muon", "muon by heads", "sgd"));
+                         ::testing::Values("adamw", "lion", "muon", "muon by heads", "sgd", "lamb",
+                                           "lars", "adafactor", "schedule_free"));
 
 }  // namespace
 }  // namespace trireme::testing

@@ -40,6 +40,7 @@ parallel::StepOptions step_options(const EqualityCase& test, const std::string& 
   options.work = test.work();
   options.stage.separates_uses = test.separates_uses && options.work.keeps_runs();
   options.optimizer = optimizer_of_rule(rule);
+  options.stage.weights_apart = options.optimizer.weights_apart();
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
 }

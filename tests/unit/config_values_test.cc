@@ -21,7 +21,8 @@ using testing::refusal;
 
 TEST(Config, WordsNameTheirChoices) {
   EXPECT_EQ(refusal({"--optim.name", "adamm"}),
-            "--optim.name adamm: is not one of adam, adamw, lion, muon, sgd; did you mean adam?");
+            "--optim.name adamm: is not one of adafactor, adam, adamw, lamb, lars, lion, muon, "
+            "schedule_free, sgd; did you mean adam?");
   EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
   EXPECT_EQ(
       refusal({"--schedule.name", "cos"}),
@@ -128,13 +129,65 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
   EXPECT_EQ(refused("token.*"), "optim.groups: token.* has no colon" + expected);
   EXPECT_EQ(refused("token.*:"),
             "optim.groups: token.*: says nothing of its parameters" + expected);
-  EXPECT_EQ(
-      refused("*: lamb"),
-      "optim.groups: *: lamb names no optimizer: lamb is none of adam, adamw, lion, muon, sgd" +
-          expected);
+  EXPECT_EQ(refused("*: adagrad"),
+            "optim.groups: *: adagrad names no optimizer: adagrad is none of adafactor, adam, "
+            "adamw, lamb, lars, lion, "
+            "muon, schedule_free, sgd" +
+                expected);
   EXPECT_EQ(refused("*: eps=2"), "optim.groups: *: eps=2 has no eps" + expected);
   EXPECT_EQ(refused("*: lr=-1"),
             "optim.groups: *: lr=-1 has a factor that is no number from 0: lr=-1" + expected);
+}
+
+TEST(Config, KeysOfARuleNeedIt) {
+  for (const auto& [key, value, rule] : {std::tuple("lamb_clip", "10", "lamb"),
+                                         {"lars_coefficient", "0.01", "lars"},
+                                         {"adafactor_clip", "2", "adafactor"},
+                                         {"adafactor_decay", "-0.5", "adafactor"}}) {
+    const std::string flag = fmt::format("--optim.{}", key);
+    EXPECT_EQ(refusal({flag, value}),
+              fmt::format("optim.{} is given, but optim.name is adamw: only {} has it, so leave it "
+                          "out",
+                          key, rule));
+    EXPECT_EQ(refusal({flag, value, "--optim.name", rule}), "no error");
+    EXPECT_EQ(refusal({flag, value, "--optim.groups", fmt::format("*.up.weight: {}", rule)}),
+              "no error");
+  }
+  Config config;
+  config.optim.name = "lamb";
+  EXPECT_EQ(optimizer_of(config).rule, optim::rule_kind("lamb").defaults);
+  config.optim.name = "lars";
+  EXPECT_EQ(optimizer_of(config).rule, optim::rule_kind("lars").defaults);
+  config.optim.name = "adafactor";
+  EXPECT_EQ(optimizer_of(config).rule, optim::rule_kind("adafactor").defaults);
+  EXPECT_EQ(with_defaults_of_rule(config.optim).lr, 0.01);
+}
+
+TEST(Config, KeysOfTheAverageNeedIt) {
+  const std::string none =
+      " is given, but optim.average is none: give --optim.average ema or swa, or leave it out";
+  EXPECT_EQ(refusal({"--eval.weights", "average"}), "eval.weights average" + none);
+  EXPECT_EQ(refusal({"--optim.average_from", "10"}), "optim.average_from" + none);
+  EXPECT_EQ(refusal({"--optim.average_decay", "0.99", "--optim.average", "swa"}),
+            "optim.average_decay is given, but optim.average is not ema: leave it out");
+  EXPECT_EQ(refusal({"--optim.average", "ema", "--optim.average_decay", "0.99", "--eval.weights",
+                     "average", "--optim.average_from", "2ep"}),
+            "no error");
+  Config config;
+  EXPECT_EQ(optimizer_of(config).average, std::nullopt);
+  config.optim.average = "swa";
+  config.optim.average_from = 7;
+  EXPECT_EQ(optimizer_of(config).average, (ops::WeightAverage{.decay = 1.0f, .from = 7}));
+}
+
+TEST(Config, ScheduleFreeHasNoOtherSchedule) {
+  EXPECT_EQ(refusal({"--optim.name", "schedule_free"}),
+            "schedule.name is cosine, but schedule_free's average takes the place of a decay: give "
+            "--schedule.name constant, which has a warm-up, too");
+  EXPECT_EQ(refusal({"--optim.name", "schedule_free", "--schedule.name", "constant"}), "no error");
+  EXPECT_EQ(refusal({"--optim.groups", "*.up.weight: schedule_free", "--schedule.name", "constant",
+                     "--optim.average", "ema"}),
+            "optim.average is given, but schedule_free averages the weights itself: leave it out");
 }
 
 TEST(Config, KeysOfMuonNeedMuon) {
@@ -185,9 +238,9 @@ TEST(Config, TheOptimizerSaysHowWeightsDecay) {
 TEST(Config, NesterovNeedsMomentum) {
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true"}), "no error");
   // bad input: `train`: `optim.nesterov` without SGD, or without momentum | optim.nesterov is true,
-  // but optim.name is adamw: only muon and sgd have it | 2
+  // but optim.name is adamw: only lars, muon and sgd have it | 2
   EXPECT_EQ(refusal({"--optim.nesterov", "true"}),
-            "optim.nesterov is true, but optim.name is adamw: only muon and sgd have it");
+            "optim.nesterov is true, but optim.name is adamw: only lars, muon and sgd have it");
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
             "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   // In the optimizer's single precision it is 0.

@@ -31,9 +31,22 @@ float after_a_step(const RuleSettings& settings, bool decay) {
   const Tensor master = value(2.0f);
   const auto rule = make_rule(settings);
   States states;
-  for (const std::string& name : rule->states()) states.emplace_back(name, value(0.0f));
-  rule->update(ctx, {.master = master, .gradient = value(1.0f), .weights = master, .decay = decay},
-               states);
+  for (const std::string& name : rule->states({1})) states.emplace_back(name, value(0.0f));
+  WholeParameter whole;
+  whole.elements = 1;
+  whole.squares = ctx.allocate({2}, DType::kF64, MemoryUse::kParameters);
+  const FlatShard shard = {.master = master,
+                           .gradient = value(1.0f),
+                           .weights = master,
+                           .decay = decay,
+                           .whole = &whole};
+  rule->prepare(ctx, shard, states);
+  const auto square = [](const Tensor& x) {
+    return static_cast<double>(x.data<float>()[0]) * static_cast<double>(x.data<float>()[0]);
+  };
+  whole.squares.data<double>()[0] = square(master);
+  whole.squares.data<double>()[1] = square(shard.gradient);
+  rule->update(ctx, shard, states);
   return master.data<float>()[0];
 }
 
@@ -42,9 +55,16 @@ const RuleSettings kSgd = {.name = "sgd", .weight_decay = 0.25f, .momentum = 0.5
 TEST(Optimizer, NamesWhatItKeeps) {
   RuleSettings plain = kSgd;
   plain.momentum = 0.0f;
-  EXPECT_EQ(make_rule({})->states().size(), 2u);
-  EXPECT_EQ(make_rule(kSgd)->states().size(), 1u);
-  EXPECT_TRUE(make_rule(plain)->states().empty());
+  EXPECT_EQ(make_rule({})->states({8, 4}).size(), 2u);
+  EXPECT_EQ(make_rule(kSgd)->states({8, 4}).size(), 1u);
+  EXPECT_TRUE(make_rule(plain)->states({8, 4}).empty());
+  EXPECT_FALSE(keeps_states(plain));
+  const auto adafactor = make_rule(rule_kind("adafactor").defaults);
+  EXPECT_TRUE(adafactor->states({8, 4}).empty());  // but averages of lines
+  EXPECT_NE(adafactor->lines({8, 4}), nullptr);
+  EXPECT_EQ(adafactor->states({8}).size(), 1u);
+  EXPECT_EQ(adafactor->lines({8}), nullptr);
+  EXPECT_TRUE(keeps_states(rule_kind("adafactor").defaults));
 }
 
 TEST(Optimizer, NoDecayWhereAShardHasNone) {
@@ -77,12 +97,46 @@ TEST(Optimizer, EveryRuleHasALineInTheRegistry) {
     EXPECT_EQ(kind.defaults.name, kind.name);
     EXPECT_GT(kind.learning_rate, 0.0);
     if (!kind.with_other_decay.empty()) rule_kind(kind.with_other_decay);
-    states[kind.name] = make_rule(kind.defaults)->states().size();
+    states[kind.name] = make_rule(kind.defaults)->states({1}).size();
   }
-  EXPECT_EQ(states, (std::map<std::string_view, std::size_t>{
-                        {"adam", 2}, {"adamw", 2}, {"lion", 1}, {"muon", 1}, {"sgd", 1}}));
+  EXPECT_EQ(states, (std::map<std::string_view, std::size_t>{{"adafactor", 1},
+                                                             {"adam", 2},
+                                                             {"adamw", 2},
+                                                             {"lamb", 2},
+                                                             {"lars", 1},
+                                                             {"lion", 1},
+                                                             {"muon", 1},
+                                                             {"schedule_free", 2},
+                                                             {"sgd", 1}}));
   EXPECT_LT(rule_kind("lion").learning_rate, rule_kind("adamw").learning_rate);
-  EXPECT_THROW(rule_kind("lamb"), InternalError);
+  EXPECT_THROW(rule_kind("adagrad"), InternalError);
+}
+
+// A weight of 2 whose direction is 1, or 1.5 with its decay.
+TEST(Optimizer, LambStepsAreAsLongAsTheWeights) {
+  RuleSettings config = rule_kind("lamb").defaults;
+  config.weight_decay = 0.25f;
+  EXPECT_NEAR(after_a_step(config, true), 2.0f - 0.5f * 2.0f, 1e-5f);
+  EXPECT_NEAR(after_a_step(config, false), 2.0f - 0.5f, 1e-5f);
+  config.largest = 1.2f;  // not 2 / 1.5
+  EXPECT_NEAR(after_a_step(config, true), 2.0f - 0.5f * 1.2f * 1.5f, 1e-5f);
+}
+
+TEST(Optimizer, LarsStepsAreAShareOfTheWeights) {
+  RuleSettings config = rule_kind("lars").defaults;
+  config.weight_decay = 0.25f;
+  const float ratio = 0.001f * 2.0f / (1.0f + 0.25f * 2.0f);
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * ratio * (1.0f + 0.25f * 2.0f));
+  EXPECT_FLOAT_EQ(after_a_step(config, false), 2.0f - 0.5f);
+}
+
+TEST(Optimizer, AdafactorStepsAreRelative) {
+  RuleSettings config = rule_kind("adafactor").defaults;
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * 2.0f);
+  config.weight_decay = 0.25f;
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * (2.0f + 0.25f * 2.0f));
+  config.largest = 0.5f;
+  EXPECT_FLOAT_EQ(after_a_step(config, false), 2.0f - 0.5f * 2.0f / 2.0f);
 }
 
 TEST(Optimizer, LionGoesByTheSign) {

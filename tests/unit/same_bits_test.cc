@@ -99,7 +99,8 @@ EqualityCase variant(const GridShape& layout, const std::string& schedule, int s
   return test;
 }
 
-constexpr std::array kRules = {"adamw", "lion", "muon", "muon by heads", "sgd"};
+constexpr std::array kRules = {"adamw", "lion", "muon",      "muon by heads", "sgd",
+                               "lamb",  "lars", "adafactor", "schedule_free"};
 
 // Every layout under every schedule; with these, shards, recomputation, tied matrices and update
 // rules in turn, so that each pair of values meets in some case.

@@ -66,7 +66,9 @@ struct Config {
     std::optional<double> lr, weight_decay;
     std::optional<std::string> decay;  // "coupled", "decoupled"
     std::optional<double> beta1, beta2, eps;
-    double clip = 1.0;
+    bool decay_norms = false;  // norms and biases decay, too
+    // Largest global norm; norm of a parameter; element. 0: none.
+    double clip = 1.0, clip_each = 0.0, clip_value = 0.0;
     std::optional<double> momentum;
     std::optional<bool> nesterov;
     std::string groups = "none";                // see optimizer_config.cc
@@ -74,6 +76,12 @@ struct Config {
     std::optional<std::string> muon_precision;  // "fp32", "bf16"
     bool muon_heads = false;
     std::optional<double> adamw_lr;
+    double lamb_clip = 0.0;  // 0: none
+    double lars_coefficient = 0.001;
+    double adafactor_clip = 1.0, adafactor_decay = -0.8;
+    std::string average = "none";  // "ema", "swa"
+    double average_decay = 0.999;
+    Steps average_from = 0;
     std::string freeze = "none";         // or a list, see frozen_parameters
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
@@ -125,6 +133,7 @@ struct Config {
   struct Eval {
     Steps every = 100;
     std::optional<std::int64_t> batches;
+    std::string weights = "last";  // or "average"
     bool operator==(const Eval&) const = default;
   } eval;
 

@@ -35,6 +35,9 @@ struct ParameterUse {
   // Whole weights stay here. Otherwise only the shard's do, and the parameters have weights between
   // gather and release.
   bool whole_weights = true;
+  // The weights are no copy of the master values, so they are not these in fp32, either. For groups
+  // that train.
+  bool apart = false;
 };
 
 // How the gradients of a group are added up.
@@ -75,8 +78,9 @@ class FlatGroup {
   int uses() const;
 
   // Allocates the memory. All values are zero. Where the compute type is fp32, the master values
-  // are the weights of the shard. A frozen group of a stage that trains has none in another type.
-  // `gradients` as take_gradients has them; undefined if the stage or the group does not train.
+  // are the weights of the shard, but with ParameterUse::apart. A frozen group of a stage that
+  // trains has none in another type. `gradients` as take_gradients has them; undefined if the stage
+  // or the group does not train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
   // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/ops/context.h"
+#include "trireme/ops/update.h"
 
 namespace trireme::nn {
 
@@ -36,6 +36,9 @@ class State {
   const std::string& name() const { return spec_.name; }
   const StateSpec& spec() const { return spec_; }
   const Tensor& value() const { return value_; }  // fp32
+  const Tensor& average() const {
+    return average_;
+  }  // of the values over updates; may be undefined
   // Proposes factor * x for row `row`. x is fp32, of a row's shape. Each micro-batch proposes once
   // for each row, and those of a run in their order. Does nothing if another one does it for this
   // micro-batch (StateSpec::together).
@@ -46,6 +49,7 @@ class State {
   friend class StageStates;
   StateSpec spec_;
   Tensor value_;
+  Tensor average_;    // over updates; undefined: none is held
   Tensors proposed_;  // by run: its part of the weighted sum
 };
 
@@ -82,12 +86,20 @@ class StageStates {
   // `sum` (elements of all states), when StepState::finite is known: a step that is skipped changes
   // nothing. The contents of `sum` are undefined then.
   void commit(ops::Context& ctx, const Tensor& sum, int micro_batches);
+  // Allocates averages of the values.
+  void hold_averages(ops::Context& ctx);
+  void begin_averages(ops::Context& ctx) const;  // sets them to the values
+  // At the end of a step, after commit and ops::count_average.
+  void average(ops::Context& ctx, const ops::WeightAverage& rule) const;
+  // The averages become the values and the values the averages, in their memory.
+  void exchange_averages(ops::Context& ctx) const;
   // Forgets what was proposed. Does nothing where nothing can be.
   void discard(ops::Context& ctx);
 
  private:
   std::int64_t elements_ = 0;
   std::vector<State*> states_;
+  Tensor values_, averages_;  // (elements of all states); averages_ may be undefined
   Tensor proposed_;
 };
 

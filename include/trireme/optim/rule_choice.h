@@ -7,6 +7,7 @@
 
 #include "trireme/base/name_patterns.h"
 #include "trireme/nn/block.h"
+#include "trireme/ops/update.h"
 #include "trireme/optim/update_rule.h"
 
 namespace trireme::optim {
@@ -27,7 +28,15 @@ struct OptimizerConfig {
   std::vector<RuleGroup> groups;
   // Query, key and value are so many matrices as they have heads.
   bool heads_apart = false;
+  // An average of the weights over updates, for evaluations and exports.
+  std::optional<ops::WeightAverage> average;
+  bool decay_all = false;  // also parameters whose ParameterSpec::decay is false
   bool operator==(const OptimizerConfig&) const = default;
+
+  // Whether evaluations have other weights than the steps, so that master values are apart from
+  // weights in fp32, too.
+  bool weights_apart() const { return average.has_value() || rule_averages(); }
+  bool rule_averages() const;  // RuleKind::averages_weights of some rule
 
   // Throws ConfigError if a group gives a rule of matrices to a parameter that is none.
   RuleSettings of(const nn::ParameterSpec& parameter) const;

@@ -1,6 +1,7 @@
 // How optimizers change weights: a rule for each value of optim.name, in a registry.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -8,9 +9,26 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/ops/context.h"
+#include "trireme/ops/adafactor.h"
 
 namespace trireme::optim {
+
+// What rules of whole parameters (UpdateRule::needs_lengths, lines) are told of the one that a
+// shard belongs to.
+struct WholeParameter {
+  std::int64_t elements = 0;  // of the model's parameter
+  // (2) fp64: the sums of the squares of its master values and of the gradients that prepare()
+  // left.
+  Tensor squares;
+  // Where a matrix has averages of its lines (LineWork): these, fp32, the mean of the rows' (1),
+  // and where the shard's elements lie in the matrix. The first of a box is the shard's `at`.
+  Tensor rows, columns, mean;
+  struct Box {
+    ops::MatrixBox box;
+    std::int64_t at;
+  };
+  std::vector<Box> boxes;
+};
 
 // Neighbouring elements of flat memory that are updated alike. All tensors are (n).
 struct FlatShard {
@@ -18,6 +36,7 @@ struct FlatShard {
   Tensor gradient;  // fp32
   Tensor weights;   // compute type; the master tensor itself if that is fp32
   bool decay = true;
+  const WholeParameter* whole = nullptr;  // for rules of whole parameters
 };
 
 // By which number a step of whole matrices, whose singular values are about 1, is multiplied.
@@ -40,6 +59,10 @@ struct RuleSettings {
   bool nesterov = false;
   MatrixScale scale = MatrixScale::kLikeAdamW;
   DType matrices = DType::kF32;  // in which whole matrices travel and are computed: fp32 or bf16
+  float coefficient = 0.001f;    // LARS: of a step over the weights
+  // The most by which LAMB multiplies a step, or the root mean square of Adafactor's steps.
+  float largest = std::numeric_limits<float>::infinity();
+  float share_decay = -0.8f;  // Adafactor: the share of a new square at update t is t to this power
   bool operator==(const RuleSettings&) const = default;
 
   // The decay of a shard, in one of the two ways.
@@ -71,16 +94,40 @@ class MatrixWork {
   virtual double cost(std::int64_t rows, std::int64_t columns) const = 0;
 };
 
+// Averages of a matrix's rows and columns, which all ranks of a stage hold whole. Parameters of
+// more than two dimensions are matrices of the first one and of the others together.
+class LineWork {
+ public:
+  virtual ~LineWork() = default;
+  // sums (2, rows + columns): of the squared gradients in memory (ops::add_squares_of_lines).
+  virtual void average(ops::Context& ctx, const Tensor& sums,
+                       const WholeParameter& parameter) const = 0;
+};
+// The names of these averages in checkpoints.
+inline constexpr std::string_view kRowAverages = "row_var", kColumnAverages = "col_var";
+
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // The names of the states that it keeps of a shard. They are zero at first.
-  virtual std::vector<std::string> states() const = 0;
-  // nullptr: the rule updates each element by itself.
+  // The names of the states that it keeps of a shard of a parameter with these extents. They are
+  // zero at first.
+  virtual std::vector<std::string> states(const Shape& global) const = 0;
+  // nullptr: the rule needs no whole matrices.
   virtual const MatrixWork* matrices() const { return nullptr; }
+  // nullptr: it keeps no averages of a matrix's lines.
+  virtual const LineWork* lines(const Shape& /*global*/) const { return nullptr; }
+  // Whether update() needs WholeParameter::squares.
+  virtual bool needs_lengths() const { return false; }
+  // Before lengths are taken: may change the gradients and states. Gradients of a step that is
+  // skipped may be anything.
+  virtual void prepare(ops::Context& /*ctx*/, const FlatShard& /*shard*/,
+                       const States& /*states*/) const {}
   // Updates the shard and its states by one step, with the values of the context's StepState;
   // changes nothing if that says that the step is skipped.
   virtual void update(ops::Context& ctx, const FlatShard& shard, const States& states) const = 0;
+  // Sets the weights that steps go on from, which update() leaves: the master values, but for rules
+  // whose RuleKind::averages_weights is true.
+  virtual void write_weights(ops::Context& ctx, const FlatShard& shard, const States& states) const;
 };
 
 // A line of the registry.
@@ -94,7 +141,9 @@ struct RuleKind {
   std::string_view with_other_decay = {};
   bool has_nesterov = false;
   bool counts_updates = false;  // it corrects averages by StepState::updates, from their begin on
-  bool of_matrices = false;     // parameters that are no inner matrices (nn/parameter.h) get AdamW
+  // Its master values are averages, which evaluations and exports have; steps have other weights.
+  bool averages_weights = false;
+  bool of_matrices = false;  // parameters that are no inner matrices (nn/parameter.h) get AdamW
   std::unique_ptr<UpdateRule> (*make)(const RuleSettings&) = nullptr;
 };
 
@@ -105,5 +154,6 @@ const RuleKind& rule_kind(std::string_view name);
 std::unique_ptr<UpdateRule> make_rule(const RuleSettings& settings);
 // Whether both keep the same states with the same meaning, so that one may go on with the other's.
 bool keep_same_states(const RuleSettings& a, const RuleSettings& b);
+bool keeps_states(const RuleSettings& settings);
 
 }  // namespace trireme::optim

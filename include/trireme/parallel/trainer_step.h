@@ -20,7 +20,9 @@ struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
   DType reduce = DType::kF32;  // in which gradients travel between replicas: fp32 or bf16
-  float clip = 0.0f;           // largest global gradient norm; 0: no clipping
+  // The largest gradients: each element, then the norm of each parameter's, then the norm of all.
+  // 0: no limit.
+  float clip_value = 0.0f, clip_each = 0.0f, clip = 0.0f;
   // The pipeline's schedule, a name of grid.schedule. Its layout (schedule_layout) is that of
   // `stage`.
   std::string schedule = "1f1b";
@@ -39,7 +41,7 @@ struct StepResult {
   // Mean over the targets of the global batch. Without any the step changes nothing, and this is
   // NaN.
   double loss = 0.0;
-  double gradient_norm = 0.0;  // before clipping
+  double gradient_norm = 0.0;  // before `clip`, after the other two
   std::int64_t targets = 0;
   bool finite = true;       // false: the step was skipped; at most the loss scale changed
   double loss_scale = 1.0;  // for the next step
@@ -74,6 +76,7 @@ class QueuedStep {
   StepNumbers numbers_;
 };
 
+class GradientClip;  // src/parallel
 class StateUpdates;  // src/parallel
 class StepCapture;   // src/parallel
 
@@ -106,6 +109,15 @@ class TrainerStep {
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
+  // Call it once initial values were drawn or read. Averages of the weights and of states for which
+  // `of` holds, by name, begin with what they average.
+  void begin_averages(const std::function<bool(const std::string& name)>& of);
+  // Evaluations between steps then have the averages of the weights, or again what steps go on
+  // from, where they differ (OptimizerConfig::weights_apart). No step may be queued. The addresses
+  // of all tensors stay.
+  void use_averages(bool averaged);
+  bool averages() const { return options_.optimizer.average.has_value(); }
+
   const StepOptions& options() const { return options_; }
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
@@ -135,6 +147,7 @@ class TrainerStep {
   WorkSplit work_;                            // of this step
   int micro_batches_ = 0;                     // that this replica runs, with empty ones
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<GradientClip> clip_;
   Tensor norm_limbs_;       // (kExactLimbs) int64
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;

@@ -26,9 +26,19 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
 void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
                      std::span<const TensorSlice> slices, std::set<std::string>* rounded = nullptr);
 
-// Returns what a checkpoint keeps of `state`: the number of updates and, with `loss_scale`, the
-// loss scaler's state. `state` must outlive the slices. It is the same on every rank, so one rank
-// writes it.
-std::vector<TensorSlice> step_state_slices(ops::StepState& state, bool loss_scale);
+// Lets slices of parameters and states have the averages of these (optim.average) instead, but for
+// frozen parameters, which have none. Throws CheckpointError where the checkpoint has no averages.
+void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices);
+// Whether the checkpoint's tensor is an average of weights or states.
+bool is_average(std::string_view tensor);
+// The name of the parameter or state whose average that is.
+std::string averaged_by(std::string_view tensor);
+
+// Returns what a checkpoint keeps of `state`: the number of updates, what the optimizer's averages
+// need, and with `loss_scale` the loss scaler's state. `state` must outlive the slices. It is the
+// same on every rank, so one rank writes it.
+std::vector<TensorSlice> step_state_slices(ops::StepState& state,
+                                           const optim::OptimizerConfig& optimizer,
+                                           bool loss_scale);
 
 }  // namespace trireme

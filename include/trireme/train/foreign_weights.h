@@ -49,6 +49,7 @@ struct ExportRequest {
 
   std::string checkpoint;  // or a run folder
   std::string folder;
+  std::string weights = "last";  // or "average": optim.average
   Format format = Format::kSafetensors;
   DType dtype = DType::kF32;                        // or bf16, fp16
   std::int64_t most_bytes = std::int64_t{5} << 30;  // of the tensors of a file of safetensors

@@ -27,15 +27,17 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
 struct InferencePlan {
   // The checkpoint's own configuration says what the model is; `precision` ("fp32", "fp16")
   // overrides its run.precision. Throws CheckpointError where that configuration does not match the
-  // tensors. `shard` says whether ranks that share a copy (Axis::kShard) hold whole weights.
+  // tensors, or it has no averages. `shard` says whether ranks that share a copy (Axis::kShard)
+  // hold whole weights.
   explicit InferencePlan(const Checkpoint& checkpoint,
                          const std::optional<std::string>& precision = std::nullopt,
-                         const Config::Shard& shard = {});
+                         const Config::Shard& shard = {}, bool of_averages = false);
 
   Config training;  // the configuration that the model was trained with
   models::Model model;
   tasks::TrainedOn trained_on;  // what the checkpoint tells of the data
   parallel::StageOptions stage;
+  bool averages;  // of the weights (optim.average), in their place
 };
 
 class InferenceModel {

@@ -23,7 +23,8 @@ struct InferenceRequest {
   Config::Shard shard;
   DeviceRequest device;
   std::optional<std::string> precision;
-  double timeout = 600;  // seconds after which an operation is a hang
+  std::string weights = "last";  // or "average"
+  double timeout = 600;          // seconds after which an operation is a hang
 };
 
 struct InferenceUse {
