@@ -3,6 +3,7 @@
 usage() {
   cat << 'TEXT'
 usage: tests/run.sh [option...] [label...]
+       tests/run.sh --lint [--full]
 
   label                only tests of these labels: unit mpi gpu slurm install threads
   --full               where a test takes a cover of the pairs of its factors: the whole product, and
@@ -11,6 +12,9 @@ usage: tests/run.sh [option...] [label...]
                        sanitizers; without a label the unit tests
   --sanitizers=thread  build/tsan, without OpenMP: the thread sanitizer; without a label the tests
                        of our own threads (threads)
+  --quick              two minutes for the inner loop: builds and runs only the tests of the label quick
+  --lint               no tests, but clang-format and clang-tidy on what changed since the last version; --full: on
+                       everything (tests/lint.sh --help)
   --without-pytorch    do not install PyTorch (6 GB), which some unit tests compare with
   --strict             compiler warnings are errors
   --unity              compile many files as one: faster, where all is compiled anyway
@@ -30,12 +34,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=release
 unnamed=()  # the labels where none is given
 labels=()
-full=OFF strict=OFF unity='' pytorch=true
+full=OFF strict=OFF unity='' pytorch=true lint=false quick=false
 for argument in "$@"; do
   case $argument in
     --full) full=ON ;;
     --sanitizers) preset=asan unnamed=(unit) ;;
     --sanitizers=thread) preset=tsan unnamed=(threads) ;;
+    --quick) quick=true pytorch=false unnamed=(quick) ;;
+    --lint) lint=true ;;
     --without-pytorch) pytorch=false ;;
     --strict) strict=ON ;;
     --unity) unity=16 ;;
@@ -58,7 +64,7 @@ cd "$root"
 build=build/$preset
 cores=$(nproc)
 targets=(all)
-if [[ $preset != release ]]; then
+if [[ $preset != release ]] || $quick; then
   # Only what runs: the instrumented build takes its time.
   targets=("${labels[@]/#/tests_}")
 fi
@@ -72,10 +78,17 @@ install_what_is_missing() {
   if runs slurm && [[ ! -e ${ports[0]} ]]; then
     jobs/install_packages.sh jobs/packages_infiniband.txt || echo "tests/run.sh goes on without these packages"
   fi
-  if [[ $preset == release ]]; then
+  if [[ $preset == release ]] && ! $quick; then
     jobs/install_cudnn_frontend.sh
   fi
 }
+
+if $lint; then
+  jobs/install_packages.sh || echo "tests/run.sh goes on without these packages"
+  lint_options=()
+  [[ $full == OFF ]] || lint_options=(--full)
+  exec tests/lint.sh "${lint_options[@]}"
+fi
 
 # PyTorch comes in minutes, which it mostly waits for the network and the disk: beside what compiles.
 venv=''

@@ -109,10 +109,14 @@ function(trireme_test name)
   trireme_compile_quickly(${name} TEST)
   if(ARG_RANKS)
     foreach(ranks IN LISTS ARG_RANKS)
+      set(processors 2)
+      if(ranks EQUAL 1)
+        set(processors 1)
+      endif()
       add_test(NAME ${name}_${ranks}
                COMMAND ${TRIREME_MPIEXEC} -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
       _trireme_test_properties(${name}_${ranks} ${ARG_LABEL} ${ARG_TIMEOUT}
-        PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
+        PROCESSORS ${processors} ENVIRONMENT OMP_NUM_THREADS=1)
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
@@ -137,6 +141,22 @@ function(trireme_threads_tests)
     set_property(TEST ${ARG_TESTS} APPEND PROPERTY ENVIRONMENT
       UCX_MEM_MMAP_HOOK_MODE=none TSAN_OPTIONS=halt_on_error=1)
   endif()
+endfunction()
+
+# trireme_quick_tests(NAME...)
+# The tests that tell most in little time: they get the label quick besides their own, and the target
+# tests_quick builds their programs.
+function(trireme_quick_tests)
+  if(NOT TARGET tests_quick)
+    add_custom_target(tests_quick)
+  endif()
+  foreach(test IN LISTS ARGN)
+    string(REGEX REPLACE "_[0-9]+$" "" program ${test})  # without its number of ranks
+    if(TARGET ${program})
+      add_dependencies(tests_quick ${program})
+    endif()
+  endforeach()
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS quick)
 endfunction()
 
 # trireme_script_test(NAME LABEL label TIMEOUT seconds COMMAND program arg...)

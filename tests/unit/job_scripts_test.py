@@ -247,7 +247,7 @@ class Scripts(unittest.TestCase):
                      "stubs/cmake"):
             self.stub(name, STANDS_IN + f'echo "{name} $*" >> "$CALLS"\n')
         self.stub("stubs/ctest", STANDS_IN + """
-if [[ $* == *--print-labels* ]]; then printf '  unit\\n  mpi\\n'; exit; fi
+if [[ $* == *--print-labels* ]]; then printf '  unit\\n  mpi\\n  quick\\n'; exit; fi
 mkdir -p build/release/Testing/Temporary
 printf '1/2 Testing: sees_test\\nskipped: no GPU here\\n2/2 Testing: other_test\\nskipped is a word\\n' \
   > build/release/Testing/Temporary/LastTest.log
@@ -273,6 +273,19 @@ echo '100% tests passed, 0 tests failed out of 3'
         done, called = self.run_tests("--without-pytorch", "unit")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual([line for line in called if "torch" in line or "infiniband" in line], [])
+
+    def test_the_inner_loop_builds_only_what_it_runs(self):
+        done, called = self.run_tests("--quick", TORCH_PYTHON="")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("stubs/cmake --build build/release --target tests_quick", called)
+        self.assertEqual([line for line in called if "torch" in line or "infiniband" in line or "cudnn" in line], [])
+
+    def test_lint_builds_and_runs_nothing(self):
+        self.run_tests()
+        self.stub("tests/lint.sh", STANDS_IN + 'echo "lint $*" >> "$CALLS"\n')
+        for given, wanted in (("--lint",), "lint "), (("--lint", "--full"), "lint --full"):
+            done, called = self.run_script("../tests/run.sh", *given)
+            self.assertEqual((done.returncode, called), (0, ["jobs/install_packages.sh ", wanted]), done.stderr)
 
     def test_the_second_command_goes_on_where_nothing_can_be_installed(self):
         self.run_tests()
@@ -307,7 +320,7 @@ wait
         self.assertIn("no option is called '--fast'; --help shows all of them", done.stderr)
         done, called = self.run_tests("--help")
         self.assertEqual((done.returncode, called), (0, []))
-        for option in ("--full", "--sanitizers", "--without-pytorch", "--strict", "--unity"):
+        for option in ("--full", "--sanitizers", "--without-pytorch", "--strict", "--unity", "--quick", "--lint"):
             self.assertIn(option, done.stdout)
 
     def test_ci_calls_the_two_commands_alone(self):
