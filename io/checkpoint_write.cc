@@ -316,7 +316,7 @@ void Writer::publish() {
 std::optional<PhaseFault> Writer::what_is_gone(const PhaseFault& fault) {
   return attempt_together(comm_, [&] {
     if (!first()) return;
-    for (fs::path folder :
+    for (const fs::path& folder :
          {fs::path(path_).parent_path().parent_path(), fs::path(path_).parent_path()}) {
       if (look_ahead(folder.string(), ExitStatus::kRunFolder).is_there()) continue;
       throw RunFolderError(folder.string() +

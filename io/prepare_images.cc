@@ -186,7 +186,8 @@ class ImagePreparation {
 
   // So far a picture's label is the number of its folder.
   void label() {
-    const std::vector<FolderMeaning> meanings = meanings_of_folders(folders_, options_.class_folder);
+    const std::vector<FolderMeaning> meanings =
+        meanings_of_folders(folders_, options_.class_folder);
     std::map<std::string, std::int32_t> numbers;
     for (const FolderMeaning& meaning : meanings) numbers.emplace(meaning.class_name, 0);
     for (auto& [name, number] : numbers) {

@@ -112,7 +112,7 @@ compiled_for() {
     { grep -E '\.h$' "$1" || true; } | while read -r file; do
       stem=$(basename "$file" .h)
       if ! grep -qE "(^|/)$stem\.cc$" "$1"; then
-        git grep -lE "#include \"([^\"]*/)?$stem\.h\"" -- '*.cc' | head -n 1
+        git grep -lE "#include \"([^\"]*/)?$stem\.h\"" -- '*.cc' | head -n 1 || true
       fi
     done
   } | awk '!seen[$0]++'
@@ -125,11 +125,12 @@ known_files() {
 
 # One file, where there is time left.
 tidy_file() {
+  local me=$BASHPID  # in a redirection it would be another
   if ((EPOCHSECONDS >= $4)); then
     echo "$3" >> "$2/unreached"
-  elif ! "$1" -p "$5" --quiet "$3" >> "$2/said.$BASHPID" 2> "$2/errors.$BASHPID"; then
+  elif ! "$1" -p "$5" --quiet "$3" >> "$2/said.$me" 2> "$2/errors.$me"; then
     echo "$3" >> "$2/found"
-    grep -E 'error:' "$2/errors.$BASHPID" >> "$2/said.$BASHPID" || true
+    grep -E 'error:|^Error' "$2/errors.$me" >> "$2/said.$me" || true
   fi
 }
 export -f tidy_file

@@ -31,8 +31,8 @@ std::string usage() {
 }
 
 Work parse(const Arguments& arguments) {
-  const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
-                                           arguments[0] == "help");
+  const bool asks = !arguments.empty() &&
+                    (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help");
   if (arguments.size() == (asks ? 1 : 0)) return show(usage());
   const std::string& name = arguments[asks ? 1 : 0];
   std::vector<std::string> names;

@@ -39,13 +39,13 @@ struct Sum {
 struct Max {
   template <class A>
   static A combine(A a, A x) {
-    return x > a || x != x ? x : a;
+    return x > a || x != x ? x : a;  // NOLINT(misc-redundant-expression)
   }
 };
 struct Min {
   template <class A>
   static A combine(A a, A x) {
-    return x < a || x != x ? x : a;
+    return x < a || x != x ? x : a;  // NOLINT(misc-redundant-expression)
   }
 };
 

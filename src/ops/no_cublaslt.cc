@@ -1,6 +1,7 @@
 // Stands in for cuBLASLt in a build without CUDA. Not part of no_cuda.cc, which tests replace.
-#include "ops/matmul_engine.h"
 #include "trireme/base/error.h"
+
+#include "ops/matmul_engine.h"
 
 namespace trireme::ops {
 

@@ -3,10 +3,7 @@
 namespace trireme::parallel {
 
 StateUpdates::StateUpdates(ops::Context& ctx, Stage& stage, const WorkSplit& work)
-    : ctx_(ctx),
-      states_(stage.states()),
-      runs_(work.runs()),
-      reduces_each_(work.reduces_each()) {
+    : ctx_(ctx), states_(stage.states()), runs_(work.runs()), reduces_each_(work.reduces_each()) {
   if (states_.empty()) return;
   const ResidentGroup group = stage.residence_of_states();
   const ProcessGrid& grid = stage.grid();
@@ -28,7 +25,9 @@ void StateUpdates::connect() {
 Tensor StateUpdates::add_up() {
   const Tensor& proposed = states_.proposed();
   const auto reduce = [this](const Tensor& x) {
-    if (replicas_ != nullptr) replicas_->all_reduce(ctx_.stream, x, ReduceOp::kSum).wait_on(ctx_.stream);
+    if (replicas_ != nullptr) {
+      replicas_->all_reduce(ctx_.stream, x, ReduceOp::kSum).wait_on(ctx_.stream);
+    }
   };
   if (reduces_each_) reduce(proposed);
   const auto term = [&](int run) {

@@ -38,10 +38,10 @@ class StateUpdates {
   nn::StageStates& states_;
   Communicator* replicas_ = nullptr;  // null: there is one
   Communicator* copies_ = nullptr;    // the tensor ranks, each of which holds the states
-  int runs_;                    // of this replica
-  bool reduces_each_;           // each run, not the sum of this replica's runs
-  bool hands_on_ = false;       // the sums of the first tensor rank are those of all
-  std::optional<TreeSum> sum_;  // if there are several runs
+  int runs_;                          // of this replica
+  bool reduces_each_;                 // each run, not the sum of this replica's runs
+  bool hands_on_ = false;             // the sums of the first tensor rank are those of all
+  std::optional<TreeSum> sum_;        // if there are several runs
 };
 
 }  // namespace trireme::parallel

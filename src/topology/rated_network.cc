@@ -57,8 +57,8 @@ TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
     }
     for (const int rank : first) {
       for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
-        links_.push_back({link_of_block(fmt::format("rank {}", rank), tier, way),
-                          out > 0.0 ? out : kNoLimit});
+        links_.push_back(
+            {link_of_block(fmt::format("rank {}", rank), tier, way), out > 0.0 ? out : kNoLimit});
       }
     }
     block_of_.push_back(std::move(block_of));

@@ -117,7 +117,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   return {.runtime = runtime,
           .phases = std::move(phases),
           .task = task,
-          .sample = std::move(sample),
+          .sample = sample,
           .bits = std::move(bits),
           .rates = std::move(rates),
           .device = std::move(device),

@@ -164,8 +164,9 @@ std::optional<Checkpoint> StartingPoint::open() {
 
 bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint,
                            std::optional<bool> bits_parted) {
-  return world_.read_once(
-             [&] { return settle_folder(checkpoint, bits_parted) ? "continues" : ""; }) != "";
+  return !world_
+              .read_once([&] { return settle_folder(checkpoint, bits_parted) ? "continues" : ""; })
+              .empty();
 }
 
 bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint,

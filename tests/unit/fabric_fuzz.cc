@@ -69,7 +69,8 @@ Ca	1 "H-000000000000cc00"		# "n2 mlx5_0"
 )";
 
 const std::string kConf =
-    "# a tree\nSwitchName = leaf1 Nodes=\"n1, n2\" #\\\nInclude more\nSwitchName=leaf2 Level=0 LinkSpeed=1 "
+    "# a tree\nSwitchName = leaf1 Nodes=\"n1, n2\" #\\\nInclude more\nSwitchName=leaf2 Level=0 "
+    "LinkSpeed=1 "
     "Nodes=r[1-2]n[03-05],x\\\n Foo=1\nSwitchName=spine Switches=leaf[1-2]\n";
 const std::string kBlocks = "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n5\nBlockSizes=4\n";
 

@@ -91,6 +91,7 @@ class Lint(unittest.TestCase):
         self.git("mv", "src/moved.cc", "src/elsewhere.cc")
         self.commit()
         self.write("src/only.h", FORMATTED + "\n" + FORMATTED)
+        self.write("src/unused.h", FORMATTED)
         done, asked = self.lint()
         self.assertEqual((done.returncode, asked), (0, ["src/changed.cc", "src/user.cc"]), done.stdout + done.stderr)
         self.assertTrue(done.stdout.endswith("clang-tidy: 2 files\n2 passed, 0 failed, 0 skipped\n"), done.stdout)
