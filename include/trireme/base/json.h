@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -30,14 +31,14 @@ class Json {
 
   Json() = default;  // null
   // Takes only a bool, because every pointer converts to one.
-  Json(std::same_as<bool> auto value) : value_(value) {}
-  Json(int value) : value_(std::int64_t{value}) {}
-  Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value) : value_(value) {}
-  Json(double value) : value_(value) {}
-  Json(const char* value) : value_(std::string(value)) {}
-  Json(std::string_view value) : value_(std::string(value)) {}
-  Json(std::string value) : value_(std::move(value)) {}
+  Json(std::same_as<bool> auto value);
+  Json(int value);
+  Json(std::int64_t value);
+  Json(std::uint64_t value);
+  Json(double value);
+  Json(const char* value);
+  Json(std::string_view value);
+  Json(std::string value);
 
   static Json array(std::initializer_list<Json> items = {});
   static Json object(std::initializer_list<Member> members = {});
@@ -102,5 +103,15 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+// Constructors may destroy the vectors of members, so these are complete by now.
+inline Json::Json(std::same_as<bool> auto value) : value_(value) {}
+inline Json::Json(int value) : value_(std::int64_t{value}) {}
+inline Json::Json(std::int64_t value) : value_(value) {}
+inline Json::Json(std::uint64_t value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(const char* value) : value_(std::string(value)) {}
+inline Json::Json(std::string_view value) : value_(std::string(value)) {}
+inline Json::Json(std::string value) : value_(std::move(value)) {}
 
 }  // namespace trireme

@@ -228,8 +228,8 @@ class Options {
   void add_positional(const std::string& name, std::vector<std::string>& target,
                       const std::string& help, std::vector<std::string> first_choices = {});
 
-  // Reads the arguments after the command's name. Of a flag that is given twice, the last counts, so
-  // that a script's can be followed by others. Uses `read` to read the file of --config, whose
+  // Reads the arguments after the command's name. Of a flag that is given twice, the last counts,
+  // so that a script's can be followed by others. Uses `read` to read the file of --config, whose
   // values it applies before the flags. If --help or -h is among the arguments, nothing is read or
   // checked but a flag that decides which keys there are.
   void parse(const std::vector<std::string>& arguments,

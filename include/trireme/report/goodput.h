@@ -55,10 +55,10 @@ struct RunRecords {
   bool running = false;  // false while `alive` is set: the process is gone, by a failure
 };
 
-// The whole wall time ends at `alive`, or else with the last record. What passes between a start that
-// has ended on purpose and the next one outside of a job is no part of it. No duration is negative, even
-// if a clock steps back: measured durations count in full, and the whole time is at least their
-// sum.
+// The whole wall time ends at `alive`, or else with the last record. What passes between a start
+// that has ended on purpose and the next one outside of a job is no part of it. No duration is
+// negative, even if a clock steps back: measured durations count in full, and the whole time is at
+// least their sum.
 Goodput goodput_of(const RunRecords& records);
 
 // "83.2 % of 2 h 13 min; queue 15 min 02 s, starting 6 min 10 s": the share of kept(), then where

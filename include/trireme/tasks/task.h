@@ -117,8 +117,8 @@ class Task {
   virtual std::shared_ptr<const TaskData> open(const DataRequest& request,
                                                Communicator& comm) const = 0;
   // Returns what data that are not opened say about a model, by the first shard of `paths` that is
-  // a file on this host: the ranks of a run may see other file systems. Nothing where there is none.
-  // Reads only a header. Throws DataError for a file that is damaged or no such shard.
+  // a file on this host: the ranks of a run may see other file systems. Nothing where there is
+  // none. Reads only a header. Throws DataError for a file that is damaged or no such shard.
   virtual models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const = 0;
   // The unit of progress, and how many of them a sample is.
   virtual Unit unit() const = 0;

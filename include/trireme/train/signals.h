@@ -45,7 +45,8 @@ class StopSignals {
 // Which signal it is and who usually sends it: "by SIGINT (as by Ctrl-C)".
 std::string words_on_sender(int number);
 
-// The words of the line of StopSignals::step_begins; so many seconds are left of the step, below 1: not known.
+// The words of the line of StopSignals::step_begins; so many seconds are left of the step, below 1:
+// not known.
 std::string words_on_stop(const std::string& signal, double seconds);
 
 }  // namespace trireme
