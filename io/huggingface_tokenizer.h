@@ -5,9 +5,9 @@
 // - pre_tokenizer: with BPE ByteLevel without add_prefix_space, alone or after up to 32 Splits (by
 //   regular expressions or strings, Isolated); with WordPiece BertPreTokenizer; Sequence.
 // - normalizer: NFC, NFD, NFKC, NFKD, BertNormalizer, Sequence; up to 32 in all.
-// - added_tokens: those that are not special are found in texts as they are written. Of these
-//   single_word, lstrip, rstrip, and normalized beside a normalizer, are refused. Special tokens
-//   that are written out in a text are ordinary text. Numbers of tokens must leave none out.
+// - added_tokens: those that are not special are found in texts as they are written. For these
+//   single_word, lstrip, rstrip, and normalized where there is a normalizer, are refused. Special
+//   tokens that are written out in a text are ordinary text. Numbers of tokens must leave none out.
 // - post_processor: ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing. What they add
 //   around a text is not added, since documents end with one end of text.
 // - truncation, padding and decoder are ignored.

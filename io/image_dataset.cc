@@ -55,7 +55,7 @@ class ImageDataset::Impl {
         between += share * (mean - first.mean[c]) * (mean - first.mean[c]);
       }
       double variance = squares - all.mean[c] * all.mean[c];
-      // Of a colour that hardly changes, this is the rounding of its terms. What follows is exact
+      // For a colour that hardly changes, this is the rounding of its terms. What follows is exact
       // where shards agree: a colour that never changes has a deviation of 0.
       if (variance < kRoundedShare * squares) {
         const double shift = all.mean[c] - first.mean[c];

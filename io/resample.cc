@@ -52,7 +52,7 @@ Taps taps_of(double begin, double length, std::int64_t pixels, std::int64_t coun
     }
     taps.ranges.push_back({first, end - first, taps.weights.size()});
     for (const double share : shares) {
-      // As std::lround, but faster: no share is negative.
+      // This rounds as std::lround does, but faster: no share is negative.
       taps.weights.push_back(
           static_cast<std::int32_t>(share / sum * double{1 << kWeightBits} + 0.5));
     }

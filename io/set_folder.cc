@@ -62,7 +62,7 @@ std::string SetFolder::unfinished(std::string_view name) const {
   return path(name) + std::string(kUnfinished);
 }
 
-// Of an earlier set, while the new one gets its names.
+// The path of an earlier set's file, while the new set gets its names.
 std::string SetFolder::replaced(std::string_view name) const {
   return path(name) + ".replaced" + std::string(kUnfinished);
 }

@@ -25,7 +25,7 @@ struct ShardHeaders {
 // ConfigError for a weight outside 1e-6 to 1e6.
 std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths);
 
-// Of a folder only the shards of this split are taken; empty: all.
+// Reads the headers. Of a folder only the shards of this split are taken; empty: all.
 template <class Info>
 ShardHeaders<Info> read_shard_headers(const std::vector<WeightedPath>& data,
                                       const std::string& split);

@@ -104,7 +104,7 @@ std::vector<GroupLimit> group_limits(GroupResource resource, const fs::path& roo
   std::istringstream groups(kernel_text(root / "proc/self/cgroup"));
   const fs::path mounts = root / "sys/fs/cgroup";
   for (std::string line; std::getline(groups, line);) {
-    // Of version 2 "0::/GROUP", of version 1 "4:cpu,cpuacct:/GROUP".
+    // A line of version 2 is "0::/GROUP", one of version 1 "4:cpu,cpuacct:/GROUP".
     const std::size_t first = line.find(':'), second = line.find(":/", first + 1);
     if (first == line.npos || second == line.npos) continue;
     const std::string kinds = line.substr(first + 1, second - first - 1);

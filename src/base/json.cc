@@ -99,7 +99,8 @@ struct JsonWriter {
     Library object = Library::object();
     auto& all = object.get_ref<Library::object_t&>();
     all.reserve(members.size());
-    // As the vector that it is: its own insertion looks through all keys, which here differ.
+    // The object is filled as the vector that it is: its own insertion looks through all keys,
+    // which here differ.
     for (const Json::Member& member : members) {
       all.Container::emplace_back(member.key, library_value(member.value));
     }

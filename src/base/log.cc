@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-// Of the process, as its descriptors are.
+// These belong to the process, as its descriptors do.
 std::atomic<int> output_fault{0};
 std::atomic<int> line_descriptor{STDOUT_FILENO};
 

@@ -5,11 +5,11 @@
 
 namespace trireme {
 
-// Of memory: empty where only the machine limits it, else "; ulimit -v allows ... MiB of
+// Says what limits memory: empty where only the machine does, else "; ulimit -v allows ... MiB of
 // addresses".
 std::string words_on_memory_limit();
 
-// Of threads: "see ulimit -u (...), ..., and pids.max of the control group".
+// Says what limits threads: "see ulimit -u (...), ..., and pids.max of the control group".
 std::string words_on_thread_limits();
 
 }  // namespace trireme

@@ -177,7 +177,7 @@ class Session {
     const auto texts = generator.generate_on_replicas(
         encoded, number_, [this](std::int32_t token) { writer_.token(token); });
     // The first replica's text was written while it was generated, if rank 0 is one of its ranks.
-    // By grid.order it may be of another.
+    // With grid.order it may be a rank of another.
     if (prepared_.grid.index(kDataAxes) != 0) {
       for (const std::int32_t token : texts[0]) writer_.token(token);
     }

@@ -8,7 +8,7 @@
 
 namespace trireme::cli {
 
-// By default a thread of GNU OpenMP spins for milliseconds at the end of each parallel loop before
+// A thread of GNU OpenMP spins by default for milliseconds at the end of each parallel loop before
 // it sleeps, and less only if its own process has more threads than cores. It does not know of the
 // other ranks of the node. If these need the core, they cannot do what the thread waits for, and a
 // step takes many times as long. Sleeping at once costs a parallel loop of two threads about 5 us.

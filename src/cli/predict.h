@@ -22,13 +22,13 @@ struct PredictArguments {
   // The one text of --text is a micro-batch of its own.
   int micro_batch() const { return text ? 1 : micro; }
   std::string json;
-  // Of pictures: the flags, and what they say.
+  // The flags for pictures, and what they say.
   std::optional<std::string> size;
   std::string normalisation;
   std::optional<PictureSize> picture_size;
   std::optional<PixelStatistics> statistics;
   bool skips_bad = false;
-  // Of texts.
+  // The flags for texts.
   std::optional<std::string> text;
   std::string tokenizer;
 };

@@ -155,7 +155,7 @@ class PictureBatches {
       return pixels;
     });
   }
-  // Of the pictures that next() has returned; on the leading rank.
+  // The names of the pictures that next() has returned; on the leading rank.
   const std::vector<std::string>& names() const { return names_; }
   // Collective. Throws the DataError of inputs without a picture.
   void refuse_none() {

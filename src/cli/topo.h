@@ -65,8 +65,8 @@ ExitStatus topo_show(const TopoArguments& given);
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
 
 // Collective over the world. Times collectives among all ranks, each by the algorithms that may be
-// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them
-// beside what was predicted.
+// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them next
+// to what was predicted.
 std::vector<MeasuredCollective> time_collectives(Runtime& runtime, const StoredRates& stored);
 
 // Prints which rank should take which place of a grid, and what that is worth.

@@ -40,7 +40,7 @@ RankBlocks blocks_of(const Fabric& fabric, const std::vector<std::string>& hosts
   return blocks;
 }
 
-// Collective. As the flags describe the network, or else as Slurm does.
+// Collective. Finds the places as the flags describe the network, or else as Slurm does.
 PlacesOfRanks read_places(Runtime& runtime, const TopoArguments& given) {
   FabricSources sources = sources_of(given);
   sources.network.clear();  // where to store what is measured

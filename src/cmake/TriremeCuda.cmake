@@ -22,7 +22,7 @@ endfunction()
 if(TRIREME_CUDA STREQUAL OFF)
   message(STATUS "CUDA: off, as TRIREME_CUDA says")
 else()
-  # As CMake would be told, in the PATH, and where NVIDIA's installer puts it.
+  # nvcc is what CMake would be told, or lies in the PATH or where NVIDIA's installer puts it.
   find_program(TRIREME_NVCC NAMES ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX} nvcc
                PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(TRIREME_NVCC)

@@ -57,7 +57,7 @@ class FlightRecorder::Impl {
   bool traces(const Stream& stream) const {
     return stream_trace_ && stream_trace_->follows(stream);
   }
-  // Of a rank whose phases are watched: returns the phase that was open before.
+  // These serve a rank whose phases are watched. enter() returns the phase that was open before.
   using Watch = std::function<void(std::string_view name, std::int64_t number)>;
   const Phase* enter(const Phase& phase);
   void leave(const Phase* outer);

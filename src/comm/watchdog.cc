@@ -186,7 +186,7 @@ void Watchdog::exchange() {
   }
   const double grace = cause_known_ ? kFaultGrace : kLostGrace;
   if (own_fault_answered_ || (faults_.size() < hosts_.size() && age < grace)) return;
-  // By now the messages have been sent or never will be: they are too small to wait for receivers.
+  // The messages have been sent by now or never will be: they are too small to wait for receivers.
   own_fault_answered_ = true;
   known_faults_.set_value(known());
 }

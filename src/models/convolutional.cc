@@ -117,7 +117,7 @@ nn::ModelPlan plan_of(const ConvolutionalConfig& config, const ConvolutionalNetw
     plan.blocks.back().collective = plan.blocks.back().together = config.sync;
     return plan.blocks.back();
   };
-  // Of pictures of side x side x channels.
+  // Hands on pictures of side x side x channels.
   const auto handing_on = [](std::int64_t side, std::int64_t channels) {
     return [=](std::int64_t batch, std::int64_t, const nn::TensorParallel&) {
       return std::vector<nn::BoundaryTensor>{{{batch, side, side, channels}}};

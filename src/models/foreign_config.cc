@@ -12,8 +12,8 @@
 namespace trireme::models {
 namespace {
 
-// Of every model of transformers: who made it, how it is used, what an output holds. Shares of
-// dropout act in training alone, and model.dropout is the run's to choose.
+// The keys of every model of transformers: who made it, how it is used, what an output holds.
+// Shares of dropout act in training alone, and model.dropout is the run's to choose.
 constexpr std::array<std::string_view, 34> kOfEveryModel = {"architectures",
                                                             "attention_dropout",
                                                             "attn_pdrop",

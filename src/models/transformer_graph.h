@@ -21,7 +21,7 @@ struct GraphPositions {
 // `sizes` are causal.
 GraphPositions positions_of_tokens(OnnxBuilder& graph, const TransformerSizes& sizes,
                                    const GraphValue& tokens);
-// As many positions in each sample as sizes.length says.
+// The positions of samples that have as many as sizes.length says.
 GraphPositions fixed_positions(OnnxBuilder& graph, const TransformerSizes& sizes);
 // The numbers 0 to T - 1 for `tokens` (batch, T).
 GraphValue position_numbers(OnnxBuilder& graph, const GraphValue& tokens);

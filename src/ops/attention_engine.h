@@ -27,7 +27,8 @@ class AttentionEngine {
   // Empty if forward and backward of this kind are supported, otherwise the reason why not, in a
   // few words. The first call for a kind may take seconds: it compiles.
   virtual const std::string& why_not(const AttentionKind& kind) = 0;
-  // As ops::attention and ops::attention_backward. Only for kinds for which why_not() is empty.
+  // These do what ops::attention and ops::attention_backward do. Only for kinds for which why_not()
+  // is empty.
   virtual void forward(Context& ctx, const AttentionKind& kind, const Tensor& qkv,
                        const Tensor& out, const Tensor& log_sum) = 0;
   virtual void backward(Context& ctx, const AttentionKind& kind, const Tensor& qkv,

@@ -26,7 +26,8 @@ class ConvolutionEngine {
   // Empty if the three calls are supported for this kind, otherwise the reason why not, in a few
   // words.
   virtual const std::string& why_not(const Context& ctx, const ConvolutionKind& kind) = 0;
-  // As the functions in convolution.h, without a bias. Only for kinds for which why_not() is empty.
+  // These do what the functions in convolution.h do, without a bias. Only for kinds for which
+  // why_not() is empty.
   virtual void forward(Context& ctx, const ConvolutionKind& kind, const Tensor& x,
                        const Tensor& weight, const Tensor& y) = 0;
   virtual void backward_input(Context& ctx, const ConvolutionKind& kind, const Tensor& dy,

@@ -66,7 +66,7 @@ struct Cost {
 inline double bytes_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<double>(tensor.bytes()) : 0.0;
 }
-// Of a parameter that is no tensor.
+// A parameter that is no tensor counts for nothing.
 template <class Parameter>
 double bytes_of(const Parameter&) {
   return 0.0;

@@ -10,7 +10,7 @@
 
 namespace trireme::optim {
 
-// Of several groups, the last one that says something of a setting counts; factors are multiplied.
+// Where several groups say something of a setting, the last one counts; factors are multiplied.
 RuleSettings OptimizerConfig::of(const nn::ParameterSpec& parameter) const {
   RuleSettings chosen = rule_kind(rule.name).of_matrices && !parameter.inner_matrix ? others : rule;
   float rate = 1.0f, decay = 1.0f;

@@ -129,7 +129,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
   const auto computed = [&](int first, int end) {
     return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
   };
-  // As the part that `left` parts begin with.
+  // The cost of a run of blocks as the part that `left` parts begin with.
   const auto run = [&](int left, int first, int end) {
     const double sent =
         end < blocks && !handed_on.empty() ? handed_on[static_cast<std::size_t>(end - 1)] : 0.0;
@@ -179,7 +179,7 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
   std::vector<double> costs, handed_on;
   for (const nn::BlockPlan& block : plan.blocks) {
     const auto i = static_cast<int>(costs.size());
-    // Of three computations, and of two messages, in sixths.
+    // The block's share of three computations, and of two messages, in sixths; 1 where all train.
     const int made = trained.all() ? 1 : 2 * gradients.computations(i);
     const int sent = trained.all() ? 1 : gradients.of_input(i) ? 6 : 3;
     costs.push_back(made * cost_of(block));

@@ -93,7 +93,7 @@ class Pass {
   bool has_backward(int chunk, std::size_t end) const {
     return trains() && stage_.first_block(chunk) + static_cast<int>(end) > stage_.first_trained();
   }
-  // Of a run of blocks of a chunk.
+  // What a run of blocks of a chunk keeps.
   nn::BlockRun::Keep keep(int chunk, std::size_t end) const {
     if (!trains()) return nn::BlockRun::Keep::kNothing;
     // The tape keeps nothing, but this is the forward in which states are proposed.

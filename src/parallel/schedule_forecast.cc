@@ -8,9 +8,9 @@
 namespace trireme::parallel {
 namespace {
 
-// Of a longer step so many computations of each kind are run. Each further group of as many
-// micro-batches as there are stages is taken to last as long as one of the second half of these
-// does on average. At least so many groups are run.
+// How many computations of each kind are run of a longer step, and how many groups at least. A
+// group is as many micro-batches as there are stages. Each further one is taken to last as long as
+// one of the second half of these does on average.
 constexpr int kComputations = 1 << 12, kGroups = 4;
 
 double makespan(const std::string& name, const PipelineLayout& layout, int micro_batches,
@@ -35,7 +35,7 @@ ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout
   for (const StepCosts& part : costs.parts) {
     busy += micro_batches * (part.forward + part.backward_input + part.backward_weight);
   }
-  // As many micro-batches as are run, and how many more groups there are.
+  // `run` is how many micro-batches are run, `more` how many more groups there are.
   const int stages = layout.stages;
   const int groups = std::max(kGroups, kComputations / (layout.parts() * stages));
   const int more = std::max(0, micro_batches / stages - groups);

@@ -27,7 +27,7 @@ WorkSplit WorkSplit::even(int micro_batches, int replicas, const BatchRuns& runs
   work.rule_ = runs;
   const int each = runs.runs == 0 ? 1 : runs.runs / replicas;
   work.runs_of_replica_ = each;
-  // Of micro-batches that are dealt out a replica has no neighbours to add up.
+  // Where micro-batches are dealt out, a replica has no neighbours to add up.
   work.in_rounds_ = each > 1 && (runs.reduces_each || runs.dealt ? is_power_of_two(replicas)
                                                                  : !is_power_of_two(each));
   return work;

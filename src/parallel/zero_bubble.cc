@@ -88,7 +88,8 @@ class Clock {
     add(stage, Kind::kBackwardInput, part.backwards++, chunk);
   }
 
-  // Of the chunks that have one, the one of the oldest micro-batch; of the latest chunk if equal.
+  // Adds the oldest micro-batch's backward of weights; that of the latest chunk if several have
+  // one.
   void backward_weight(int stage) {
     int oldest = -1;
     for (int chunk = layout_.chunks - 1; chunk >= 0; --chunk) {

@@ -29,8 +29,9 @@ constexpr int kMicroBatchesEvaluated = 16;
 // Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
 constexpr double kMostSeconds = 120.0;
 
-// As many micro-batches as there are stages, and whole runs (batch.runs). Runs of one micro-batch
-// that are reduced one by one may be fewer than in the step (GradientReducer::begin_step).
+// A period is as many micro-batches as there are stages, and whole runs (batch.runs). Runs of one
+// micro-batch that are reduced one by one may be fewer than in the step
+// (GradientReducer::begin_step).
 std::int64_t period_of(const DryRunInput& input) {
   const parallel::WorkSplit& work = input.step.work;
   const int runs = work.reduces_each_micro_batch() ? 1 : work.runs();
@@ -44,7 +45,7 @@ int micro_batches_run(const DryRunInput& input, int count) {
   return static_cast<int>(std::min(std::int64_t{count}, most));
 }
 
-// Of a replica.
+// The number of micro-batches of a replica.
 int micro_batches_of(const DryRunInput& input, int replica) {
   if (!input.trains) return input.predicts ? 1 : kMicroBatchesEvaluated;
   return input.step.work.count(replica);
@@ -115,8 +116,8 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
           kBlock * share * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
 }
 
-// Of the tensor ranks of some stage and replicas. Those between the first and the last are like the
-// first.
+// Adds the results of the tensor ranks of some stage and replicas. Those between the first and the
+// last are like the first.
 void add_kinds(const DryRunInput& input, int place, int replicas,
                std::vector<DryRunResult>& results) {
   const int tensor = input.grid[Axis::kTensor];

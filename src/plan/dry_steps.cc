@@ -11,7 +11,7 @@
 namespace trireme::plan {
 namespace {
 
-// As the trainer makes them; nobody reads what is in them.
+// Makes a micro-batch as the trainer does; nobody reads what is in it.
 nn::HostMicroBatch make_host_batch(ops::Context& ctx, const DryRunInput& input,
                                    const parallel::Stage& stage) {
   TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
@@ -136,7 +136,7 @@ std::size_t gradients_of(const DryRunInput& input, int place) {
   Rank rank(input, place);
   const parallel::StepOptions& step = input.step;
   parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
-  // As StateUpdates does: a proposal for each run, and their sum.
+  // This holds what StateUpdates holds: a proposal for each run, and their sum.
   const int runs = step.work.runs();
   stage.states().hold_proposals(rank.ctx, runs);
   std::optional<parallel::TreeSum> states;

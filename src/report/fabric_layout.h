@@ -84,7 +84,7 @@ class FabricLayout {
   const std::vector<FabricDimension>& dimensions() const { return dimensions_; }
   const std::vector<FabricRow>& rows() const { return rows_; }
   const std::vector<FabricBox>& boxes() const { return boxes_; }
-  // By boxes, the higher one first.
+  // The bundles by their boxes, the higher one first.
   const std::map<std::pair<std::size_t, std::size_t>, FabricBundle>& bundles() const {
     return bundles_;
   }

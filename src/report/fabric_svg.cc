@@ -58,7 +58,7 @@ class FabricPicture {
     return fmt::format("<title>{}</title>", escape_html(shown(text)));
   }
 
-  // Of the load of the worst link, which a step waits for.
+  // The share of the load of the worst link, which a step waits for.
   double share_of(double seconds) const {
     return layout_.longest_load() > 0.0 ? seconds / layout_.longest_load() : 0.0;
   }

@@ -239,7 +239,7 @@ TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step,
   file_->append(text);
 }
 
-// Of starts without event files.
+// Returns the events of starts without event files.
 std::string TensorBoardLog::missing(const std::string& folder, std::string_view earlier) const {
   const std::set<Subject> recorded = recorded_in(folder);
   std::string events;

@@ -167,7 +167,7 @@ class OpsBench {
       rms ? ops::add_rms_norm(ctx_, x, branch, w, 1e-5f, sum, y, rstd)
           : ops::add_layer_norm(ctx_, x, branch, w, b, 1e-5f, sum, y, mean, rstd);
     });
-    // As in a block, this adds the gradient that x gets from elsewhere.
+    // This adds the gradient that x gets from elsewhere, as in a block.
     measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, branch, y})}, [&] {
       rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, branch, y)
           : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, branch, y);

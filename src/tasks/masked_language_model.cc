@@ -53,7 +53,7 @@ class MaskedTexts final : public TextData {
   bool training_;
 };
 
-// Of a family's samples that have no room for text there is none: the data refuse them.
+// The text that a sample has room for. A family's samples may have no room: the data refuse them.
 std::int64_t text_length(const Shape& sample) {
   return std::max<std::int64_t>(1, sample[0] - kTokensAroundText);
 }

@@ -14,7 +14,7 @@ namespace trireme {
 namespace {
 
 constexpr std::int32_t kPieceEnds = -1;
-// Of the tokens that are hidden.
+// The shares of the hidden tokens that become the mask, and the mask or a random token.
 constexpr float kShareOfMask = 0.8f, kShareOfMaskOrRandom = 0.9f;
 
 }  // namespace

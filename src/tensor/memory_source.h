@@ -18,7 +18,7 @@ struct Block {
   std::vector<void*> pending;  // of a free block: events; it is idle after all of them
 };
 
-// Called by one thread at a time, except settle(), which may run beside the other calls.
+// One thread at a time calls it, but settle() may run at the same time as the other calls.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;

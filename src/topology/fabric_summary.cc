@@ -68,7 +68,7 @@ std::vector<FabricLevel> levels_of(const Fabric& fabric) {
 }
 
 FabricRails rails_of(const Fabric& fabric) {
-  // Of each host: its adapters' leaves.
+  // The leaves of the adapters of each host.
   std::map<int, std::map<std::string, std::set<int>, ByNumbers>> hosts;
   for (const Cable& cable : fabric.cables()) {
     const bool a_is_host = level_at(fabric, cable.a) == 0;

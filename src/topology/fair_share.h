@@ -103,7 +103,7 @@ class FairShare {
   std::vector<double> limits_;  // of the messages on a link
   std::vector<double> rates_;   // by flow, while all rates are set
 
-  // By link.
+  // These have an element for each link.
   std::vector<std::vector<FlowIndex>> on_;  // messages
   std::vector<double> changes_;             // of rates, since its share was computed
   std::vector<bool> is_due_;

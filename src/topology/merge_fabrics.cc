@@ -292,7 +292,7 @@ class Merge {
       if (!vertex.is_switch && twin_[i] < 0) more.push_back(vertex.name);
     }
     if (!missing.empty()) say_missing(missing, trusted_.source(), detailed_.source());
-    // Of a job's own addresses no more is expected than the job's hosts.
+    // A job's own addresses are expected to name no more than the job's hosts.
     if (!more.empty() && more.size() < common_) {
       say_missing(more, detailed_.source(), trusted_.source());
     }

@@ -65,7 +65,7 @@ class Nodes {
   }
 
  private:
-  // Of a node, in bytes per second.
+  // The rate of a node, in bytes per second.
   double way_out() const { return rates(1).host > 0.0 ? rates(1).host : rates(1).flow; }
   int rank(int node) const { return lowest_rank_[static_cast<std::size_t>(node)]; }
   int distance(int from, int to) const { return blocks_.distance(rank(from), rank(to)); }

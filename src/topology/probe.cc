@@ -20,8 +20,9 @@ constexpr std::size_t kSteps = 6;  // of a stream; the first one does not count
 // A network may let a burst pass faster than its links. The first step takes up that much.
 constexpr std::size_t kBurst = std::size_t{1} << 20;
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of a step
-// Of a step between two ranks. Of flows that share a link, one begins after others while these have
-// much on the way, which would count as if the link had carried it in the time that counts.
+// This is for a step between two ranks. Where flows share a link, one begins after others while
+// these have much on the way, which would count as if the link had carried it in the time that
+// counts.
 constexpr std::size_t kFewestBytes = std::size_t{512} << 10;
 constexpr double kStepSeconds = 0.02;  // of the fastest stream, unless a step has kMostBytes
 constexpr int kPings = 600, kFirstPings = 100;

@@ -33,7 +33,7 @@ Rounds bruck(int ranks, double part, double copied) {
   return rounds;
 }
 
-// As segments are cut in production.
+// Cuts segments as production does.
 int segments_of(double bytes, double least, std::size_t most = kMostSegments) {
   return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(most));
 }
@@ -273,7 +273,7 @@ ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes, d
   const auto& groups = tiers.groups();
   std::size_t most = 0;  // ranks of a group
   for (const TierBlocks::Block& group : groups) most = std::max(most, group.ranks.size());
-  // As the task cuts segments, which counts bytes on all ranks that a buffer may hold.
+  // Segments are cut as in the task, which counts bytes on all ranks that a buffer may hold.
   const double width = static_cast<double>((groups.size() + most) * most) / ranks;
   const double least = static_cast<double>(std::max(groups.size(), most)) * worthwhile;
   ClosedForm form{.segments = segments_of(bytes * width, least)};

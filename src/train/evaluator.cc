@@ -21,7 +21,8 @@ std::shared_ptr<const tasks::TaskData> open_evaluation_data(
         "--data is missing, and the model was trained without held-out data: name what to evaluate "
         "on, as in --data validation.h5");
   }
-  // Of the training, from a time when data.validation could have weights. Every sample counts once.
+  // These are the weights of the training, from a time when data.validation could have some. Here
+  // every sample counts once.
   for (WeightedPath& path : request.paths) path.weight.reset();
   auto data = tasks::task_of(model.training().model).open(request, comm);
   data->check_trained(model.trained_on());

@@ -141,7 +141,7 @@ class Import {
     return {};
   }
 
-  // Of this rank's share of the elements.
+  // Whether this rank's share of the elements is equal.
   bool share_is_equal(const SafetensorsEntry& one, const SafetensorsEntry& other) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : one.shape) elements *= extent;
@@ -173,7 +173,7 @@ class Import {
     resolve();
   }
 
-  // Of all ranks together, in fp32.
+  // The bytes that all ranks hold together, in fp32.
   double held_bytes() const {
     double elements = 0.0;
     for (const models::ForeignTensor& tensor : foreign_.tensors) {
@@ -182,7 +182,7 @@ class Import {
     return elements * sizeof(float);
   }
 
-  // By the name, or by that of an older file; with the prefix, or without.
+  // Finds a tensor by the name, or by that of an older file; with the prefix, or without.
   const SafetensorsEntry* find(const std::string& name) const {
     std::vector<std::string> names = {name};
     for (const auto& [ending, older] : foreign_.older_endings) {

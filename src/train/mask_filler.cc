@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// As large as the largest of the texts needs.
+// Returns a size that is as large as the largest of the texts needs.
 MaskedSize size_for(std::span<const TextToFill> texts, std::int32_t pad) {
   MaskedSize size{.length = 0, .most = 1, .pad = pad, .padded = true};
   for (const TextToFill& text : texts) {

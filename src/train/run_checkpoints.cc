@@ -181,7 +181,8 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
     checkpoint.check(run_.runtime.world(), slices);
   } catch (const CheckpointError& error) {
     const bool of_head = std::ranges::any_of(model.head, [&](const std::string& name) {
-      // Of another shape: "tensor parameters/NAME is ...". Missing: "... parameters/NAME; ...".
+      // The error says "tensor parameters/NAME is ..." if it has another shape, "...
+      // parameters/NAME; ..." if it is missing.
       const std::string_view what = error.what();
       return what.find("/" + name + " ") != std::string_view::npos ||
              what.find("/" + name + ";") != std::string_view::npos;
@@ -291,7 +292,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     throw;
   }
   std::vector<ChangedSetting> changes = changes_since(checkpoint, run_.config, recorded_contents());
-  // Of a run, an imported checkpoint knows the model alone, and of that what the weights are for:
+  // An imported checkpoint knows of a run the model alone, and of that what the weights are for:
   // dropout and smoothed labels belong to the training (models/README.md).
   std::erase_if(changes, [&](const ChangedSetting& change) {
     return imported && (!change.name.starts_with("model.") || change.name == "model.dropout" ||

@@ -109,7 +109,7 @@ StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::s
   }
 }
 
-// As meaning_of.
+// Returns what meaning_of returns.
 std::string StartingPoint::decide() {
   recorded_ = read_branch(folder_.path());
   if (recorded_ && recorded_->unfinished) {

@@ -20,7 +20,7 @@ class StartingPoint {
     std::optional<Checkpoint> checkpoint;  // to continue from; empty: none, or none that is good
     bool bits_parted = false;              // RunBranch::bits_parted of the branch that goes on
   };
-  // Collective over the world. As far as the files tell before the folder is held. Changes nothing
+  // Collective over the world. Tells what the files tell before the folder is held. Changes nothing
   // and says nothing. Throws RunFolderError.
   static Foreseen foresee(Communicator& world, const std::string& folder,
                           const std::string& resume);

@@ -10,12 +10,12 @@ namespace {
 
 class Sums {
  public:
-  // Of what goes to no single peer, `peer` counts for nothing.
+  // Adds bytes. `peer` counts for nothing where they go to no single one.
   void add(const Span& span, std::string_view operation, int peer, double bytes) {
     if (operation == "receive") return;
     if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
     if (span.axes == Axes()) return;
-    // With other axes beside those of the data, the ranks lie as far apart as along these.
+    // With other axes besides those of the data, the ranks lie as far apart as along these.
     if (span.axes.without(kDataAxes) != span.axes) sums_.data += bytes;
     if (span.axes == Axis::kTensor) sums_.tensor += bytes;
     if (span.axes == Axis::kPipeline && !span.only.empty()) sums_.ends += bytes;

@@ -97,8 +97,8 @@ class AlgorithmTrials {
   std::vector<Slot> slots_;
 };
 
-// As one line of text, to be sent to other ranks, and back. The reader throws InternalError for
-// text that is none.
+// Writes trials as one line of text, to be sent to other ranks, and reads such a line. The reader
+// throws InternalError for any other text.
 std::string trials_to_text(const std::vector<AlgorithmTrial>& trials);
 std::vector<AlgorithmTrial> trials_from_text(std::string_view text);
 

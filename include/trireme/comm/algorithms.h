@@ -75,11 +75,11 @@ class AlgorithmTable {
 
   // Returns the algorithm of the first rule that fits; kPairwise if none does.
   Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
-  // As choose(), for what MPI's own algorithm cannot carry: where the rule takes it, the default
-  // table decides.
+  // Chooses as choose() does, for what MPI's own algorithm cannot carry: where the rule takes that
+  // one, the default table decides.
   Algorithm choose_own(Collective collective, std::size_t bytes, int ranks) const;
-  // For runs that do not ask for T(ranks): as above, but kRing for reductions of more than 4 MiB
-  // among up to 64 ranks.
+  // The table of runs that do not ask for T(ranks): the default one, but kRing for reductions of
+  // more than 4 MiB among up to 64 ranks.
   static AlgorithmTable any_order();
 
   // Returns the table for so many ranks, but with this algorithm from `first` to `last` bytes.

@@ -82,7 +82,7 @@ std::optional<GridShape> read_extents(std::string_view text, Axes axes = kAllAxe
 struct GridRequest {
   std::array<std::optional<int>, kGridDimensions.size()> extents{};  // by kGridDimensions
 
-  // Of the dimension with these axes.
+  // The extent that is asked for in the dimension with these axes.
   std::optional<int>& operator[](Axes axes) { return extents[dimension_with(axes)]; }
   const std::optional<int>& operator[](Axes axes) const { return extents[dimension_with(axes)]; }
   bool operator==(const GridRequest&) const = default;

@@ -45,7 +45,8 @@ class Transport {
   // Messages are numbered from 0 in the order in which they are posted; a long one may be several.
   // Returns the number of the next one.
   virtual std::size_t posted() const = 0;
-  // As done(), of the messages with the numbers from `first` up to but not including `last`.
+  // Says what done() says, but of the messages with the numbers from `first` up to but not
+  // including `last`.
   virtual bool done(std::size_t first, std::size_t last) = 0;
 
   // Ends an operation whose task is dropped before it is done, for example on a fault. The task
@@ -56,7 +57,7 @@ class Transport {
   // Allocates memory for contents that pass through this rank.
   virtual Buffer workspace(std::size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
-  // As reduce_tree (reduce.h).
+  // Reduces as reduce_tree does (reduce.h).
   virtual void reduce(ReduceOp op, DType source_type, std::span<const std::byte* const> sources,
                       DType out_type, std::byte* out, std::size_t count) = 0;
 

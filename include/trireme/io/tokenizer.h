@@ -85,14 +85,15 @@ TokenizerPtr make_byte_tokenizer();
 // Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, or else a
 // SentencePiece model. Throws ConfigError if the file cannot be read or is too large.
 //
-// Of a tokenizer.json: byte-level BPE and WordPiece with what BERT, GPT-2, Llama 3 and Qwen have
-// beside it. Tokens are those that the `tokenizers` package gives without special tokens.
+// A tokenizer.json may have byte-level BPE or WordPiece, and besides what BERT, GPT-2, Llama 3 and
+// Qwen have. Tokens are those that the `tokenizers` package gives without special tokens.
 // `end_of_text` names the added token that ends texts; empty: the file's own. Throws DataError that
 // names the part of the file that is not supported.
 //
-// Of a SentencePiece model: ignores its normalisation and dummy prefix, because both lose bytes.
-// Throws DataError unless the model holds the 256 byte pieces (byte_fallback) and an end-of-text,
-// begin-of-text or padding piece, which then ends texts, and ConfigError if `end_of_text` is given.
+// The normalisation and the dummy prefix of a SentencePiece model are ignored, because both lose
+// bytes. Throws DataError unless the model holds the 256 byte pieces (byte_fallback) and an
+// end-of-text, begin-of-text or padding piece, which then ends texts, and ConfigError if
+// `end_of_text` is given.
 TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text = "");
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;

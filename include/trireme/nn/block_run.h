@@ -59,7 +59,7 @@ class BlockRun {
   Tensors record(Tensors in);
   // The blocks that have a backward.
   BlockSpan backward_blocks() const;
-  // Of the blocks that end in a loss, or of the others.
+  // Prepares the gradients of the blocks that end in a loss, or of the others.
   void prepare_gradients(bool of_losses) const;
 
   BlockSpan blocks_;

@@ -9,11 +9,12 @@
 
 namespace trireme::nn {
 
-// By block, as one rank has them. Allocates nothing. What blocks share is there once, where it is
-// used first. Throws ConfigError if `frozen` takes a part of what lies together in memory.
+// Returns the parameters by block, as one rank has them. Allocates nothing. What blocks share is
+// there once, where it is used first. Throws ConfigError if `frozen` takes a part of what lies
+// together in memory.
 std::vector<std::vector<ParameterSpec>> declared_by_block(const ModelPlan& plan,
                                                           const NamePatterns& frozen = {});
-// Those of all blocks in their order.
+// Returns the parameters of all blocks in their order.
 std::vector<ParameterSpec> declared_parameters(const ModelPlan& plan);
 
 // Throws ConfigError that names `key` and some names that there are, where a pattern matches none.

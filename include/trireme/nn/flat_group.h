@@ -23,7 +23,7 @@ struct StateLayout {
   Span copied;                // those that hold the same shard
   int shards = 1, shard = 0;  // of a copy, and this rank's
 
-  // Of groups that are copied and divided over these axes of the grid.
+  // The layout of groups that are copied and divided over these axes of the grid.
   static StateLayout along(const ProcessGrid& grid, Axes copied, Axes divided);
 };
 

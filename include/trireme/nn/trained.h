@@ -12,7 +12,7 @@ namespace trireme::nn {
 
 struct TrainedParameters {
   NamePatterns frozen;  // names of the parameters that stay as they are; empty: all train
-  // By block of the plan: the elements of its parameters that train. A parameter that blocks share
+  // The elements of the parameters that train, by block of the plan. A parameter that blocks share
   // counts where it is used first. Empty: all train.
   std::vector<std::int64_t> elements;
   std::vector<std::string> frozen_names;  // in the order of the model

@@ -33,7 +33,7 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
 // saved.
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd);
-// As the layer norm functions of the same names.
+// These do for RMS norm what the functions of the same names do for layer norm.
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd);
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,

@@ -23,7 +23,7 @@ struct RuleGroup {
 
 struct OptimizerConfig {
   RuleSettings rule;  // optim.name
-  // Of parameters that are no inner matrices, where that is a rule of matrices.
+  // The settings of parameters that are no inner matrices, where `rule` is a rule of matrices.
   RuleSettings others;
   std::vector<RuleGroup> groups;
   // Query, key and value are so many matrices as they have heads.

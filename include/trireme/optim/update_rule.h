@@ -39,7 +39,7 @@ struct FlatShard {
   const WholeParameter* whole = nullptr;  // for rules of whole parameters
 };
 
-// By which number a step of whole matrices, whose singular values are about 1, is multiplied.
+// The factor of a step of whole matrices, whose singular values are about 1.
 enum class MatrixScale {
   kOriginal,   // sqrt(max(1, rows / columns)): Jordan 2024
   kLikeAdamW,  // 0.2 sqrt(max(rows, columns)): Liu et al., "Muon is scalable for LLM training",

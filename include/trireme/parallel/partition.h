@@ -39,11 +39,11 @@ double cost_of(const nn::BlockPlan& block);
 // The parts of a model, as partition_blocks returns them, by cost_of and by the bytes that its
 // boundaries hold for one sample. Where stages have several chunks in a loop, a stage computes one
 // after the other, so what is minimized is the cost of the most expensive stage, then the sum of
-// squared costs of stages: parts beside an expensive one, such as the head, get fewer blocks. This
-// is no longer exact: the model is cut again, each part weighed with the others of its stage, as
-// long as that gains. Where some parameters are frozen, a block costs the forward and those of its
-// two gradients that are computed, and boundaries before the first block that trains carry no
-// gradient.
+// squared costs of stages: parts that share a stage with an expensive one, such as the head, get
+// fewer blocks. This is no longer exact: the model is cut again, each part weighed with the others
+// of its stage, as long as that gains. Where some parameters are frozen, a block costs the forward
+// and those of its two gradients that are computed, and boundaries before the first block that
+// trains carry no gradient.
 std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
                            const nn::TrainedParameters& trained = {});
 

@@ -127,7 +127,7 @@ class Stage {
   const std::vector<UseApart>& uses_apart() const { return uses_apart_; }
   // Where the parameters of groups() and then of uses_apart() are, in this order.
   std::vector<ResidentGroup> residences() const;
-  // Of states(), as one tensor.
+  // Where states() are, as one tensor.
   ResidentGroup residence_of_states() const;
 
  private:

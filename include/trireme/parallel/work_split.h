@@ -33,7 +33,7 @@ struct Micro {
 
 class WorkSplit {
  public:
-  // Of steps whose number of micro-batches nobody knows ahead, a run for each replica.
+  // The split of steps whose number of micro-batches nobody knows ahead: a run for each replica.
   WorkSplit() = default;
   // Shares as even as possible: a later replica may have one micro-batch more.
   static WorkSplit even(int micro_batches, int replicas, const BatchRuns& runs = {});

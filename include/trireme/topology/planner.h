@@ -53,7 +53,7 @@ std::size_t worthwhile_bytes(const RankBlocks& blocks, const NetworkRates& rates
 // The predictor of ranks in these blocks, at these rates, and the network that it looks at.
 struct PredictedNetwork {
   PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates);
-  // Of a communicator whose plan has these worthwhile bytes.
+  // The same for a communicator whose plan has these worthwhile bytes.
   PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates,
                    std::size_t worthwhile_bytes);
   PredictedNetwork(const PredictedNetwork&) = delete;

@@ -39,7 +39,7 @@ struct CommunicationRound {
     kGiveDown,  // the ranks of each such block to those of the others: the parts that they have
     kStar,      // the first rank of the first such block to that of each other one
     kChain,     // each rank to the next one in the order of the network, one after the other
-    // Of an all-to-all through one rank of each node for each other node; `bytes` is what a rank
+    // For an all-to-all through one rank of each node for each other node; `bytes` is what a rank
     // has for another:
     kGather,   // each rank to the others of its node: what they pass on, and what is for them
     kCross,    // nodes to each other, one message
@@ -90,7 +90,7 @@ class Predictor {
   // fp32 for every rank.
   Prediction simulate(Collective collective, Algorithm algorithm, std::size_t bytes);
   // How often a rank waits for others before it can go on with a segment, as the closed form counts
-  // it: once in an exchange at once. As many as there are ranks without one.
+  // it: once in an exchange at once. Without a closed form, it is as many as there are ranks.
   int turns(Collective collective, Algorithm algorithm) const;
   // The messages of all ranks in a segment, as the closed form counts them; ranks^2 without one.
   std::int64_t messages(Collective collective, Algorithm algorithm);

@@ -28,7 +28,7 @@ class SimulatedRank : public RankRuntime {
 struct SimulatedRanksOptions {
   // `contents` must be true, because blocking code reads what it has received.
   SimulatedWorld::Options world = {};
-  // As RuntimeOptions::algorithms and Runtime::use_planner.
+  // These mean what RuntimeOptions::algorithms and Runtime::use_planner mean.
   AlgorithmTable algorithms = {};
   CommunicatorPlanner planner = {};
   int ranks_of_node = 1;  // nodes are named n0, n1, ...

@@ -82,7 +82,7 @@ struct NodeFindings {
   std::string node;
   std::vector<Finding> findings;
   std::vector<LocalPort> ports = {};  // of to_json(): only name, GUID, states and rates
-  // Of its fastest cable in what describes the fabric; not of to_json(). 0: not known.
+  // The rate of its fastest cable in what describes the fabric; not of to_json(). 0: not known.
   double cable_bytes_per_second = 0.0;
 };
 

@@ -294,7 +294,7 @@ class HalvingParts : public HalvingTask {
     return range;
   }
   Range own(Range slice, const Layout& layout) const { return part_of_rank(rank(), slice, layout); }
-  // Of the rank of a pair that does not stand for it.
+  // The range of the rank of a pair that does not stand for the pair.
   Range handed_over(Range slice, const Layout& layout) const {
     return part_of_rank(has_term() ? plan_.pairs.partner : rank(), slice, layout);
   }

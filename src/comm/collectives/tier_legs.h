@@ -22,9 +22,10 @@ struct Hop {
   std::vector<Leg> below;  // from the ranks that represent parts in the other blocks below
   // The parts that this rank represents in the tier above, and so in its own block below.
   std::vector<int> kept;
-  // By part that this rank represents below: the leg above, or -1 if it is kept.
+  // The leg above, by part that this rank represents below; -1 if the part is kept.
   std::vector<int> leg_above;
-  // By kept part and block below: the leg that it comes from, or -1 for this rank's own block.
+  // The leg that a contribution comes from, by kept part and block below; -1 for this rank's own
+  // block.
   std::vector<int> leg_below;
 };
 

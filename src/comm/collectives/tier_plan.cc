@@ -146,7 +146,7 @@ TierParts TierPlan::parts_in_order(std::size_t partial, std::size_t element) con
 
 std::vector<TierPart> TierPlan::make_parts_in_order(std::size_t partial,
                                                     std::size_t element) const {
-  // As many numbers for a hop as divide the blocks of each parent evenly, as long as that makes at
+  // A hop has as many numbers as divide the blocks of each parent evenly, as long as that makes at
   // most kMostSplit times as many parts as the fullest blocks need.
   std::vector<std::size_t> counts;
   std::size_t split = 1;

@@ -52,7 +52,7 @@ class CapturedOperations final : public CapturedCommunication {
   const std::int64_t* const number_;
   const std::shared_ptr<Marks[]> marks_;
   std::vector<Captured> operations_;
-  // By stream: the event at the end of the last operation there.
+  // The event at the end of the last operation on each stream.
   std::map<cuda::StreamHandle, std::pair<Stream, std::shared_ptr<cuda::Event>>> last_;
 };
 

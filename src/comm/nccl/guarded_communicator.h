@@ -1,4 +1,4 @@
-// A communicator over MPI beside NCCL: the host side of every group of ranks with a GPU each.
+// A communicator over MPI next to NCCL: the host side of every group of ranks with a GPU each.
 //
 // Each operation first reports a fault that NCCL has found, and an order of NCCL and MPI that would
 // hang (order_guard.h). It carries tensors of the host alone; a tensor of a GPU is an

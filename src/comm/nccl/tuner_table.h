@@ -16,9 +16,10 @@ std::string why_no_tuner(const std::string& plugin, int nccl_version);
 // A file that only this process has, in memory: it needs no folder and leaves nothing behind. While
 // it exists, the environment names it and the plugin. So create it before NCCL's first
 // communicator, which is when NCCL looks. The environment is set once, by the main thread, and not
-// again for each communicator, because setenv must not run beside a getenv of another thread: by
-// then NCCL has no threads yet, and ours (progress engine, watchdog) read the environment only to
-// end a job that has failed. It is unset after NCCL's last communicator has ended.
+// again for each communicator, because setenv must not run at the same time as a getenv of another
+// thread: by then NCCL has no threads yet, and ours (progress engine, watchdog) read the
+// environment only to end a job that has failed. It is unset after NCCL's last communicator has
+// ended.
 class TunerTable {
  public:
   // Throws NcclError if the system has no such file left.

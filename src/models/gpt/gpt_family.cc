@@ -83,7 +83,7 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
 }
 
 OptionValues written_out(const GptConfig& model) {
-  // As people write it: 1e-05 and not the nearest double of the float.
+  // Writes a number as people do: 1e-05 and not the nearest double of the float.
   const auto real = [](float number) { return write_value(shortest(number)); };
   return {{"layers", write_value(model.layers)},
           {"width", write_value(model.width)},

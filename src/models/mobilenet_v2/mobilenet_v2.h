@@ -18,8 +18,8 @@ struct MobileNetV2Config : ConvolutionalConfig {
     std::int64_t expansion, channels, blocks, stride;
   };
 
-  // Of the channels of all layers but the last, which never has less than 1,280. Each is a multiple
-  // of 8, as in the published code.
+  // Multiplies the channels of all layers but the last, which never has less than 1,280. Each is a
+  // multiple of 8, as in the published code.
   double width_multiple = 1.0;
   double dropout = 0.2;  // before the classifier
   std::vector<Stage> stages = published_stages();

@@ -65,7 +65,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
       values);
 }
 
-// Of the calling thread's device.
+// Returns an attribute of the calling thread's device.
 inline int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   check_cuda(cudaGetDevice(&device), "the device");
@@ -115,7 +115,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   });
 }
 
-// As GPUs since Ampere have; few multiprocessors, so that a block takes several rows.
+// The shared memory is what GPUs since Ampere have. The multiprocessors are few, so that a block
+// takes several rows.
 inline std::size_t most_shared_bytes() {
   return std::size_t{99} << 10;
 }

@@ -74,7 +74,7 @@ inline Tensor parts_of_taps(Context& ctx, const ConvolutionShape& shape) {
                       DType::kF32, MemoryUse::kWorkspace);
 }
 
-// Of a classification: the loss of each row, its largest logit and its sum of exponentials.
+// What a classification keeps: the loss of each row, its largest logit and its sum of exponentials.
 inline Tensor losses_of_rows(Context& ctx, std::int64_t rows) {
   return ctx.allocate({3, rows}, DType::kF64, MemoryUse::kWorkspace);
 }
