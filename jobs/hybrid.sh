@@ -99,7 +99,7 @@ limits() {
     group=${group%/*}
   done
 } 2> /dev/null
-# Of this host, as far as this script may use them.
+# The processors of this host, as far as this script may use them.
 processors=$(limits | awk -v n="$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" '
   $1 + 0 > 0 && $2 > 0 && $1 / $2 < n { n = $1 / $2 } END { printf "%g", n }')
 quota=${quota:-$(awk -v n="$processors" 'BEGIN { printf "%g", int(250 * n + 0.5) / 1000 }')}

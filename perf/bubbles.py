@@ -45,7 +45,7 @@ def run(*words):
 
 
 def idle_shares(path, stages, steps):
-    """Of each traced step: the share, and the seconds from its first computation to its last."""
+    """The idle share of each traced step, and the seconds from its first computation to its last."""
     computes, waits = {}, {}
     for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"]:
         if event["ph"] != "X":

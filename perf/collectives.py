@@ -119,7 +119,7 @@ class Network:
     """A cluster of two leaves with two nodes each; ends with the `with` block."""
 
     def __init__(self, host, quota=None):
-        """Of nodes with this rate, bits per second, and the time of so many processors."""
+        """Nodes have links of this rate, bits per second, and the time of so many processors."""
         self.host, self.uplink, self.quota = host, host, quota
 
     def __enter__(self):

@@ -1,5 +1,5 @@
-// Pictures per second: preparing them, beside libjpeg-turbo's own decoding of the same files, and
-// reading and augmenting them from the shard.
+// Pictures per second: preparing them, compared with libjpeg-turbo's own decoding of the same
+// files, and reading and augmenting them from the shard.
 //
 //     pictures_bench INPUT [SIZE [THREADS]]
 //

@@ -43,7 +43,7 @@ KEY = ("kind", "grid", "order", "nodes", "batch", "planned", "repeat", "stage")
 
 
 def micro(batch):
-    """Of a run with so many sequences a step."""
+    """The micro-batch of a run with so many sequences a step."""
     return max(1, min(2, batch // 4))
 
 
@@ -73,7 +73,7 @@ class Trainer:
         print(network.start("1 2 3 4", "topo", "probe", "--network", self.rates), end="", flush=True)
 
     def words(self, grid, batch, planned, stage=0):
-        """Of the program, and the run's folder."""
+        """The run's folder, and the words of the program's command."""
         self.number += 1
         run = self.network.folder.parent / f"run{self.number}"
         pipeline, tensor = grid.split("x")

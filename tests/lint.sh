@@ -118,7 +118,7 @@ compiled_for() {
   } | awk '!seen[$0]++'
 }
 
-# Of each file of the build a line: its name from here. What the build leaves out cannot be looked at.
+# Prints the name of each file of the build, from here, on a line. What the build leaves out cannot be looked at.
 known_files() {
   sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" | sed "s|^$PWD/||"
 }

@@ -90,7 +90,7 @@ if $lint; then
   exec tests/lint.sh "${lint_options[@]}"
 fi
 
-# PyTorch comes in minutes, which it mostly waits for the network and the disk: beside what compiles.
+# PyTorch comes in minutes, which it mostly waits for the network and the disk: while other things compile.
 venv=''
 begin_pytorch() {
   if $pytorch && [[ $preset == release ]] && runs unit && [[ -z ${TORCH_PYTHON:-} ]]; then
@@ -149,14 +149,14 @@ status=0
 if [[ $full == ON ]]; then
   export TRIREME_TESTS=full
 fi
-# Tests of Slurm run one at a time (RESOURCE_LOCK) and mostly wait for Slurm's own timers: beside them all
+# Tests of Slurm run one at a time (RESOURCE_LOCK) and mostly wait for Slurm's own timers: meanwhile all
 # cores compute. Without Slurm they are skipped at once.
 at_once=$cores
 if runs slurm && command -v slurmctld > /dev/null; then
   at_once=$((cores + 1))
 fi
 # MPI cannot start on a network interface that is gone before it is opened, and the clusters of the tests
-# of Slurm make and remove interfaces beside the other tests, which need none of them. Jobs on those
+# of Slurm make and remove interfaces while other tests run, which need none of them. Jobs on those
 # clusters do not get this setting.
 export UCX_NET_DEVICES=${UCX_NET_DEVICES:-lo}
 UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \

@@ -111,7 +111,7 @@ int main(int, char** argv) {
   std::string mpi;
   if (name != "mpiexec" && name != "hydra_pmi_proxy") {
     mpi = other_mpi();
-    // As the program would do for itself, by a second start, which a loader of its own forbids.
+    // The program would set this itself by a second start, which a loader of its own forbids.
     if (std::getenv("GOMP_SPINCOUNT") == nullptr) setenv("OMP_WAIT_POLICY", "passive", 0);
   }
 

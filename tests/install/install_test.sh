@@ -16,7 +16,7 @@ fail() {
   exit 1
 }
 
-# Of a build that lacks something nothing is installed, and the message says what to build.
+# A build that lacks something installs nothing, and the message says what to build.
 sed 's#/modules/trireme\.man#/modules/trireme.none#' "$build_dir/cmake_install.cmake" > "$work/incomplete.cmake"
 if grep -q '/modules/trireme\.none' "$work/incomplete.cmake"; then
   ! cmake -D CMAKE_INSTALL_PREFIX="$work/none" -P "$work/incomplete.cmake" > "$work/refused.log" 2>&1 ||

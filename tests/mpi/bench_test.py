@@ -97,7 +97,7 @@ class Bench(ProgramTest):
         self.assertGreater(time.monotonic() - begin, 5 * 0.8)
 
     def test_comm_beside_the_prediction(self):
-        """Of each table's choice and of each algorithm, but not of MPI's own."""
+        """Each table's choice and each algorithm has a prediction, MPI's own has none."""
         (self.folder / "rates.json").write_text(json.dumps(network_rates([socket.gethostname()])))
         text = self.expect_done("bench", "comm", "--from", "4K", "--to", "4K", "--repeats", 1, "--only", "all_reduce",
                                 "--algorithm", "table,any,halving,library", "--network", "rates.json", "--json", "comm.json",
@@ -214,7 +214,8 @@ class Bench(ProgramTest):
         add(4, 2.0, "bf16", 1, 0.15, 0.05)
         text = script["report"](lines)
         self.assertIn("A micro-batch takes 100 ms, gradients are 4.0 MB in fp32", text)
-        # Of twice a micro-batch's computation 4 / 3 cannot hide: 1 / (1 + 4 / 3), 4 / (4 + 4 / 3). In bf16 1 / 3 cannot.
+        # An all-reduce takes twice a micro-batch's computation, and 4 / 3 of one cannot hide: 1 / (1 + 4 / 3),
+        # 4 / (4 + 4 / 3). In bf16 1 / 3 cannot.
         self.assertIn("| 4 | 2 | 80 | fp32 | 33 (43) | 75 (75) | 4 |", text)
         self.assertIn("| 4 | 2 | 80 | bf16 | 67 (75) |  | - |", text)
 

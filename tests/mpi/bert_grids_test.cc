@@ -1,5 +1,5 @@
-// BERT trained on grids of data replicas, shards, pipeline stages and tensor ranks, beside one
-// rank.
+// BERT trained on grids of data replicas, shards, pipeline stages and tensor ranks, compared with
+// one rank.
 #include <cmath>
 #include <map>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kSamples = 4;
 constexpr int kMostTensor = 4;  // as many as heads
 
-// As many blocks as four stages of two chunks need.
+// Has as many blocks as four stages of two chunks need.
 models::BertConfig grids_bert() {
   models::BertConfig model = small_bert();
   model.layers = 6;
@@ -180,8 +180,8 @@ TEST_F(BertGrids, DryRunsHoldWhatRealOnesDo) {
       const auto i = static_cast<std::size_t>(use);
       EXPECT_EQ(dry.memory.live[i], held.live[i]) << name_of(use);
     }
-    // When a message between stages leaves its buffer depends on time, and beside this small model
-    // one message is much.
+    // When a message between stages leaves its buffer depends on time, and compared with this small
+    // model one message is much.
     if (shape[Axis::kPipeline] > 1) continue;
     const auto peak = static_cast<double>(held.total_peak);
     EXPECT_NEAR(static_cast<double>(dry.memory.total_peak), peak, 0.05 * peak);

@@ -198,7 +198,7 @@ TEST_F(CheckpointDamageTest, MissingForeignAndEditedFiles) {
 TEST_F(CheckpointDamageTest, NumbersThatCannotBe) {
   const std::string path = write(small_model());
   const auto refusal = [&](const char* name, std::int64_t value) {
-    // As if a checkpoint had been written so: its closing record is right.
+    // It is as if a checkpoint had been written so: its closing record is right.
     const std::string other = folder() + "/other.h5";
     fs::copy_file(path, other, fs::copy_options::overwrite_existing);
     const std::vector<ByteRange> ranges = check_record(PosixFile(other, O_RDONLY)).value();

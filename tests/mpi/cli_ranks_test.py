@@ -182,7 +182,7 @@ class Ranks(ProgramTest):
         text = probe_of(("n1", "n2"), self.folder / "cache")
         self.assertRegex(text, r"(?m)^stored in .*/cache/trireme/network-.*[.]json$")
         self.assertRegex(text, r"(?m)^the place of n\[1-2\] in the network is not known: only nodes are told apart")
-        # Of two descriptions that disagree Slurm's counts, and a remark names both.
+        # Where two descriptions disagree, Slurm's counts, and a remark names both.
         (self.folder / "two.conf").write_text("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\nSwitchName=s Switches=a,b\n")
         (self.folder / "fabric.txt").write_text(
             'switchguid=0xa1(a1)\nSwitch\t2 "S-00000000000000a1"\t\t# "sw" base port 0 lid 2 lmc 0\n'

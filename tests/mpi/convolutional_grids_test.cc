@@ -1,4 +1,5 @@
-// Convolutional networks trained on grids of data replicas and pipeline stages, beside one rank.
+// Convolutional networks trained on grids of data replicas and pipeline stages, compared with one
+// rank.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -139,9 +140,9 @@ void expect_equal(const Seen& observed, const Seen& expected, const GridShape& g
             static_cast<double>(expected.tensors.size()) * grid.extent(kDataAxes));
 }
 
-// Of numbers that were rounded otherwise, one may lie on the other side of where ReLU6 cuts. That
-// shows in the bias of a norm, whose gradient adds up few numbers. So few tensors may deviate by
-// more than rounding.
+// A number that was rounded otherwise may lie on the other side of where ReLU6 cuts. That shows in
+// the bias of a norm, whose gradient adds up few numbers. So few tensors may deviate by more than
+// rounding.
 void expect_most_equal(const Seen& observed, const Seen& expected) {
   EXPECT_NEAR(observed.losses.at(0) / expected.losses.at(0), 1.0, 1e-5);
   EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-3);

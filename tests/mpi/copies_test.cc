@@ -28,8 +28,8 @@ namespace {
 int groups_made = 0;  // communicators
 int other_sums = 0;   // that were added otherwise
 
-// As another order of additions may, it rounds otherwise: to an even last bit, downwards. The same
-// on all ranks of a communicator.
+// Rounds otherwise, as another order of additions may: to an even last bit, downwards. It does the
+// same on all ranks of a communicator.
 void add_otherwise(void* in, void* in_out, int* count, MPI_Datatype* /*type*/) {
   const auto* x = static_cast<const float*>(in);
   auto* sum = static_cast<float*>(in_out);
@@ -230,7 +230,8 @@ TEST_F(Copies, ADriftOfASplitMatrixIsFound) {
       << message;
 }
 
-// As many for the copied heads of six layers as for those of two: two pairs of ranks share a head.
+// The copied heads of six layers need as many communicators as those of two: two pairs of ranks
+// share a head.
 TEST(CopiedHeads, OneCommunicatorServesAStage) {
   if (runtime().size() != 4) GTEST_SKIP() << "for four tensor ranks";
   ops::Context ctx = ops::make_cpu_context(1);

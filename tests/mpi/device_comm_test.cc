@@ -149,7 +149,7 @@ TEST(DeviceComm, ExchangeInARing) {
   });
 }
 
-// As long as chunks are in training: six of them, and the last one short.
+// Chunks are as long as in training: six of them, and the last one short.
 TEST(DeviceComm, LargeTensorsTravelInChunks) {
   Site site;
   Communicator& world = site.world();

@@ -1,4 +1,5 @@
-// What a dry run says of a rank beside what that rank held and sent in real steps, on every grid.
+// What a dry run says of a rank, compared with what that rank held and sent in real steps, on every
+// grid.
 #include <map>
 #include <tuple>
 

@@ -1,7 +1,8 @@
 // On every grid, gradients, weights and losses equal those of one rank.
 //
 // One launch per number of ranks. The ranks train the references, each on its own, then all train
-// together. By default a cover of the factors' pairs; tests/run.sh --full takes the whole product.
+// together. The default is a cover of the factors' pairs; tests/run.sh --full takes the whole
+// product.
 #include "support/equality.h"
 
 #include <algorithm>

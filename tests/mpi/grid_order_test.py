@@ -28,7 +28,7 @@ TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 
 # A leaf of two nodes, and one of one.
 ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "n4": "spine.leaf2.n4",
            "odd": "spine.odd"}
-# As of tests/run.sh --full.
+# Whether tests/run.sh --full asks for it.
 WHOLE_PRODUCT = os.environ.get("TRIREME_TESTS") == "full"
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -425,7 +425,7 @@ class GridOrder(unittest.TestCase):
         narrow = self.described("fabric.txt")
         self.assertEqual(narrow[0], wide[0])
         self.assertNotEqual(narrow[1], wide[1])
-        # With Slurm's description beside it, which counts for places.
+        # Slurm's description next to it counts for places.
         tree.write_text("SwitchName=a Nodes=n[1,3]\nSwitchName=b Nodes=n[2,4]\nSwitchName=top Switches=a,b\n")
         self.assertEqual(self.described("tree.conf")[::2], ("tree.conf, usual speeds assumed", []))
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")

@@ -199,7 +199,7 @@ TEST(LossScaling, AScaleChangesNoStepInFp32) {
   }
 }
 
-// Some rows have next to no variance (one of step 16 has), so that their norm's gradient is 200
+// Some rows have next to no variance (one in step 16 has), so that their norm's gradient is 200
 // times as large as any other: a scale at which those do not overflow.
 TEST(LossScaling, Fp16FollowsTheLossOfFp32) {
   for (const GridShape& grid : grids()) {

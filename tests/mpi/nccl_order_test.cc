@@ -40,8 +40,8 @@ TEST(Nccl, AWaitForMpiOutOfOrderIsCaught) {
       << fault;
 }
 
-// As training enters NCCL and MPI: tensor and pipeline, then data, and verdicts between them; where
-// the first operation between two ranks needs the hosts of both.
+// Enters NCCL and MPI as training does: tensor and pipeline, then data, and verdicts between them;
+// where the first operation between two ranks needs the hosts of both.
 TEST(Nccl, TheOrderOfTrainingConnects) {
   if (runtime().size() % 2 != 0) GTEST_SKIP() << "a grid of 2 x n";
   for (std::uint64_t seed = 20; seed < 25; ++seed) {

@@ -20,7 +20,7 @@ bool alone() {
 }
 
 // Each replica evaluates its share of three micro-batches; the last two samples of all are padding.
-// Of four replicas one has nothing to evaluate, and does not know that others count.
+// One of four replicas has nothing to evaluate, and does not know that others count.
 TEST(Pictures, AnEvaluationCountsCorrectAnswersOfAllReplicas) {
   constexpr int kBatches = 3, kPadding = 2;
   constexpr std::int64_t kTargets = kBatches * kPicturesOfMicroBatch - kPadding;

@@ -218,7 +218,7 @@ class Scale(ProgramTest):
         self.expect_done(*self.arguments("--repeats", "1"))
         (self.study / "points/strong-n2-d2p1t1-r1/result.json").write_text('{"tokens_per_s": 12')  # half a file
         before = self.results()
-        # As a version began it that knew fewer keys.
+        # A version that knew fewer keys began the study.
         begun = (self.study / "study.json").read_text(encoding="utf-8")
         self.assertIn("crop = centre\\n", begun)
         (self.study / "study.json").write_text(begun.replace("crop = centre\\n", ""), encoding="utf-8")

@@ -111,10 +111,10 @@ class Train(unittest.TestCase):
         self.assertEqual([row[:5] for row in ranks["ranks"]], [[0, 0, 0, 0, 3], [0, 1, 0, 0, 3]])
         times = [dict(zip(ranks["columns"], row)) for row in ranks["ranks"]]
         self.assertTrue(all(rank["compute_s"] > 0 and rank["memory_bytes"] > 1e6 for rank in times), times)
-        # Of two, each is the other's only peer.
+        # Each of the two is the other's only peer.
         self.assertAlmostEqual(times[0]["times_peers"] * times[1]["times_peers"], 1, delta=0.01)
         self.assertFalse((self.folder / "whole/ranks.json").exists())
-        # Of a start whose first window does not end it says nothing.
+        # It says nothing of a start whose first window does not end.
         self.train("watched", 1, "--run.steps", str(STEPS + 1))
         self.assertFalse((self.folder / "watched/ranks.json").exists())
 
@@ -237,7 +237,7 @@ class Train(unittest.TestCase):
         # The next requeue knows that they did: it is not refused either.
         self.train("bits-parted", 3, *flags, "--run.steps", "13", "--grid.pipeline", "1")
         self.assertIn("the bits part here", self.output)
-        # And so does the next requeue of one that parted before its first checkpoint.
+        # And so does the next requeue of a run whose bits changed before its first checkpoint.
         self.train("bits-lost", 4, *flags, "--run.steps", "6")
         for path in (self.folder / "bits-lost/checkpoints").iterdir():
             path.unlink()
@@ -250,7 +250,7 @@ class Train(unittest.TestCase):
                 path.unlink()
         events = (self.folder / "bits-lost/events.jsonl").read_text()
         self.assertEqual(events.count("the bits part here"), 2)
-        # From the beginning on a grid that holds the promise nothing has parted.
+        # From the beginning on a grid that holds the promise no bits have changed.
         self.assertEqual(self.train("bits-lost", 2, *flags, "--run.steps", "12"), whole)
         self.assertNotIn("bits_parted", (self.folder / "bits-lost/branch.json").read_text())
         # A requeue goes on, though the job's script says run.resume never.
@@ -355,7 +355,7 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("to-shards", 2, *runs), whole)
 
     def test_gradients_are_divided_by_default_where_replicas_are_a_power_of_two(self):
-        # Of this many blocks those that compute hold little.
+        # Among this many blocks those that compute hold little.
         deep = ("--model.layers", "12", "--batch.micro", "3", "--run.steps", "12", "--checkpoint.every", "6")
         runs = self.train("runs", 2, "--grid.data", "2", *deep, "--batch.runs", "4")
         for stage, held in ((2, ""), (3, "weights, ")):
@@ -440,7 +440,7 @@ class Train(unittest.TestCase):
             self.checkpoint("half", step).unlink()
         self.assertEqual(self.train("half", 2, *more), half)
         self.assertIn("step 20", self.output)
-        # Of a checkpoint of another precision, which has no scale, a new one begins.
+        # A new scale begins after a checkpoint of another precision, which has none.
         self.start_over_from("to-half", 20)
         metrics = self.train("to-half", 2, *more)
         scales = [m.get("loss_scale") for m in metrics if "loss" in m]
@@ -506,7 +506,7 @@ class Train(unittest.TestCase):
         def top():
             return subprocess.run([PROGRAM, "top", "--once", folder], text=True, capture_output=True, check=True,
                                   timeout=60).stdout
-        # As if the last start had promised the same bits in vain.
+        # It is as if the last start had promised the same bits in vain.
         branch = json.loads((folder / "branch.json").read_text()) | {"bits_parted": True}
         (folder / "branch.json").write_text(json.dumps(branch))
         before = records()
@@ -514,7 +514,7 @@ class Train(unittest.TestCase):
                       self.alone("no_steps", "--run.steps", "30", "--optim.lr", "5"))
         self.assertEqual(records(), before)
         self.assertRegex(top(), r"(?m)^step +60 of 60 .* 100\.0 %$")
-        # As earlier versions left it.
+        # Earlier versions left it so.
         (folder / "config.ini").write_bytes(before["config.ini"].replace(b"\nsteps = 60\n", b"\nsteps = 30\n"))
         self.assertRegex(top(), r"(?m)^step +60 of 60 .* 100\.0 %$")
 
@@ -535,7 +535,7 @@ class Train(unittest.TestCase):
             self.assertIn("\n" + line.format(here.resolve()) + "\n", config)
         self.assertNotIn("resume", config)
         self.assertNotIn("accept_changes", config)
-        # As earlier versions wrote it.
+        # Earlier versions wrote it so.
         old = config.replace(f"folder = {here.resolve()}/run", "folder = run\nresume = never")
         (here / "run/config.ini").write_text(old)
         text = train(there, "--config", "../run/config.ini", "--run.steps", "4")

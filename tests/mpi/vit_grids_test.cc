@@ -1,5 +1,5 @@
-// A vision transformer trained on grids of data replicas, pipeline stages and tensor ranks, beside
-// one rank.
+// A vision transformer trained on grids of data replicas, pipeline stages and tensor ranks,
+// compared with one rank.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -167,8 +167,8 @@ TEST(VitGrids, DryRunsHoldWhatRealOnesDo) {
       const auto i = static_cast<std::size_t>(use);
       EXPECT_EQ(dry.memory.live[i], held.live[i]) << name_of(use);
     }
-    // When a message between stages leaves its buffer depends on time, and beside this small model
-    // one message is much.
+    // When a message between stages leaves its buffer depends on time, and compared with this small
+    // model one message is much.
     if (test.grid[Axis::kPipeline] > 1) continue;
     const auto peak = static_cast<double>(held.total_peak);
     EXPECT_NEAR(static_cast<double>(dry.memory.total_peak), peak, 0.05 * peak);

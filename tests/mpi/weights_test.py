@@ -92,7 +92,7 @@ class Weights(ProgramTest):
 
     def test_reads_what_older_files_of_bert_have(self):
         config, tensors = files.bert()
-        # As converted from the first release: other names of norms, and parts for other tasks.
+        # What was converted from the first release has other names of norms, and parts for other tasks.
         older = {re.sub("(?<=LayerNorm.)weight$", "gamma", re.sub("(?<=LayerNorm.)bias$", "beta", name)): tensor
                  for name, tensor in tensors.items()}
         self.assertIn("bert.embeddings.LayerNorm.gamma", older)
@@ -317,7 +317,7 @@ class Weights(ProgramTest):
         text = self.train(*start, "--run.resume", "never")
         self.assertIn("a new branch begins at step 0: 1 checkpoint (step 0) moved to ", text)
         fresh = self.losses("run")[-1]
-        # As if it had been killed before its first checkpoint.
+        # It is as if the run had been killed before its first checkpoint.
         (self.folder / "run" / "checkpoints" / "step-00000001.h5").unlink()
         self.assertNotIn("going on from", self.train(*start, "--run.resume", "auto"))
         self.assertEqual(self.losses("run")[-1], fresh)
@@ -330,7 +330,7 @@ class Weights(ProgramTest):
         self.assertIn(begins, self.train(*start, "--run.start_from", "weights"))
         first = self.losses("run")
         self.assertIn(f"start_from = {self.folder.resolve()}/weights\n", (self.folder / "run/config.ini").read_text())
-        # As if it had been killed before its first checkpoint.
+        # It is as if the run had been killed before its first checkpoint.
         (self.folder / "run" / "checkpoints" / "step-00000001.h5").unlink()
         again = ("--config", "run/config.ini")
         self.assertIn(begins, self.train(*again))

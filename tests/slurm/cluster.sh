@@ -218,7 +218,7 @@ quota_root() {
   done < /proc/mounts
 }
 
-# Of node $1. Periods of 10 ms, so that a node waits for its share often and not long.
+# Gives node $1 its share in periods of 10 ms, so that the node waits for it often and not long.
 make_quota() {
   local root group period=10000 share
   root=$(quota_root)
@@ -348,7 +348,7 @@ leaf_of() { echo $((($1 - 1) * leaves / nodes + 1)); }
 shape() { tc qdisc add dev "$1" root tbf rate "$2" burst "$burst" limit 8m; }
 
 # What a node has under way in one stream fits in the queues of the links, so no packet is lost and streams
-# share a link evenly, as on a network with credits (InfiniBand). By the host's own settings, which may be
+# share a link evenly, as on a network with credits (InfiniBand). With the host's own settings, which may be
 # BBR with windows of megabytes, two streams of equal length got 4 and 44 MB/s of one link.
 bound_streams() {
   ip netns exec "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno \
@@ -443,7 +443,7 @@ TEXT
     echo "SwitchName = leaf$leaf \\"
     echo "  nodes=\"$members\"# rack $leaf"
   done > "$folder/racks.conf"
-  # As administrators write it: the program reads this file too, as Slurm does.
+  # Administrators write it so: the program reads this file too, as Slurm does.
   printf '# the network\nInclude racks.conf\nSwitchName=spine1 Switches=leaf[1-%d]\n' "$leaves" > "$folder/topology.conf"
   if [[ $gpus -gt 0 ]]; then
     for ((node = 0; node < gpus; ++node)); do
@@ -501,7 +501,7 @@ up() {
   exec 9< "${BASH_SOURCE[0]}"
   flock 9
   trap give_up EXIT
-  # As an exit, so that the trap above runs.
+  # A signal becomes an exit, so that the trap above runs.
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM

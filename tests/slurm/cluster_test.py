@@ -61,7 +61,7 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(self.new_links(folder), [], name)
 
     def new_links(self, folder):
-        """Of this cluster alone: others may run on this host."""
+        """The new links of this cluster alone: others may run on this host."""
         number = subprocess.run(["cksum"], input=f"{folder}\n", capture_output=True, text=True,
                                 check=True).stdout.split()[0]
         prefix = f"t{int(number) & 0xfffffff:07x}"
@@ -100,7 +100,7 @@ class ClusterTest(unittest.TestCase):
                 self.assertEqual([share.split()[0] for share in shares], ["2500"] * 2)
                 self.expect_nothing_left(folder)
                 for group in groups:
-                    # Of version 2 below the mount itself, of version 1 below the folder of a kind.
+                    # Groups of version 2 lie below the mount itself, of version 1 below the folder of a kind.
                     for pattern in (group.lstrip("/"), f"*/{group.lstrip('/')}"):
                         self.assertEqual(list(Path("/sys/fs/cgroup").glob(pattern)), [])
 

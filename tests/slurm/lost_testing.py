@@ -70,8 +70,8 @@ class LostTest(unittest.TestCase):
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
     def lost_nodes(self, run):
-        """Of each failure that the job recorded. A rank that sees another vanish may have recorded the same one as
-        it ended, before the job does; it knows of no nodes."""
+        """The nodes of each failure that the job recorded. A rank that sees another vanish may have recorded the same
+        one as it ended, before the job does; it knows of no nodes."""
         return [event["nodes"] for event in self.events(run, "failure") if "nodes" in event]
 
     def ranks(self, job):
@@ -108,7 +108,8 @@ class LostTest(unittest.TestCase):
         return pid
 
     def expect_curve(self, run, replicas, same_until=None):
-        """As if nothing had been lost: the same bits up to a step, and for a hundred steps more to rounding."""
+        """Expects the curve of a run that lost nothing: the same bits up to a step, and for a hundred steps more to
+        rounding."""
         curve = self.trireme.curve(run)
         self.assertEqual([step["step"] for step in curve], list(range(1, len(curve) + 1)))
         same = len(curve) if same_until is None else same_until

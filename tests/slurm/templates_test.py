@@ -103,7 +103,8 @@ class Templates(ProgramTest):
         self.assertIn("grid       2 x 1 x 1", self.logs())
 
     def test_several_nodes(self):
-        # By hand inside of an allocation, as the command says; of two or three nodes as many as are free.
+        # It is submitted by hand inside of an allocation, as the command says; of two or three nodes it gets as many
+        # as are free.
         command = self.submit("several_nodes", "--nodes", "2-3", "--tasks-per-node", "2", "--grid.tensor", "2",
                               "--grid.pipeline", "2", "--sbatch=--exclude=n3", how="--output job.sh")
         self.assertIn(" --time=01:00:00 ", command)

@@ -17,7 +17,7 @@ inline nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std:
   return make_host_texts(ctx, micro, length, false);
 }
 
-// Of a step of training on the input's grid, over all replicas.
+// Sets how many micro-batches a training step on the input's grid has, over all replicas.
 inline void set_micro_batches(plan::DryRunInput& input, int count,
                               const parallel::BatchRuns& runs = {}) {
   input.step.work = parallel::WorkSplit::even(count, input.grid.extent(kDataAxes), runs);

@@ -121,7 +121,7 @@ class Interceptor : public nn::GradientListener {
   std::map<const nn::FlatGroup*, int> of_group_;
 };
 
-// Of the first step of all replicas.
+// Counts the targets of all replicas in the first step.
 double targets_of(ops::Context& ctx, const EqualityCase& test) {
   std::int64_t count = 0;
   for (int number = 0; number < test.micro_batches; ++number) {

@@ -69,11 +69,11 @@ struct Tolerances {
   double gradient, weight, loss;  // relative
   double zero;                    // absolute, of gradients that are zero but for rounding
 };
-// By how much a grid that computes in this type may deviate from one rank that does.
+// How much a grid that computes in this type may deviate from one rank that does.
 Tolerances tolerances_in(DType compute);
 
-// EqualityCase::rule. Muon beside other rules: on the table of tokens too, and its feed-forward
-// matrices by Lion.
+// The optimizer of EqualityCase::rule. "muon by heads" mixes rules: Muon updates the table of
+// tokens too, and Lion one feed-forward matrix of each block.
 optim::OptimizerConfig optimizer_of_rule(const std::string& rule);
 
 // Collective over the grid. The master weights of this rank's stage.
@@ -102,8 +102,8 @@ class GradientObserver {
  public:
   GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-  // As Observed::gradients. What goes wrong with a parameter here does so when this rank's own
-  // contribution to its gradient is complete, before anything is reduced.
+  // Returns what Observed::gradients would be. What goes wrong with a parameter here does so when
+  // this rank's own contribution to its gradient is complete, before anything is reduced.
   LocalParts gradients(const Tampering& here = {});
   // Largest magnitude of this rank's own contribution to each parameter's gradient, unmodified, on
   // the scale of gradients().

@@ -1,4 +1,4 @@
-// What every family of models is asked on grids, beside the tests of its own.
+// What every family of models is asked on grids, besides the tests of its own.
 #pragma once
 
 #include <vector>

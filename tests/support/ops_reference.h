@@ -25,10 +25,10 @@ Values rms_norm(const Values& x, const Values& weight, double epsilon);
 // the first `valid` classes count.
 double cross_entropy(const Values& logits, const std::vector<std::int32_t>& targets,
                      std::int64_t classes, std::int64_t valid);
-// As ops::classification_loss.
+// Computes ops::classification_loss.
 double classification_loss(const Values& logits, const std::vector<std::int32_t>& targets,
                            std::int64_t classes, double smoothing);
-// As ops::convolution, without a bias.
+// Computes ops::convolution without a bias.
 Values convolution(const ops::ConvolutionShape& shape, const Values& x, const Values& weight);
 // The gradients of x and of the weights.
 struct ConvolutionGradients {
@@ -38,14 +38,14 @@ ConvolutionGradients convolution_backward(const ops::ConvolutionShape& shape, co
                                           const Values& weight, const Values& dy);
 // The means and variances (2, n) of the columns of x (rows, n).
 Values batch_moments(const Values& x, std::int64_t n);
-// As ops::batch_norm with these moments; residual may be empty.
+// Computes ops::batch_norm with these moments; residual may be empty.
 Values batch_norm(const Values& x, const Values& moments, const Values& weight, const Values& bias,
                   double epsilon, const Values& residual, const ops::Clamp& clamp);
 // Calls body(index in the output, what the window there sees) for each window and channel, in the
 // order of the output. Outside of the picture it sees NaN.
 void for_windows(const ops::PoolingShape& shape, const Values& x,
                  const std::function<void(std::size_t, const Values&)>& body);
-// As ops::attention; what ops::KeyRanges says may be empty.
+// Computes ops::attention; what ops::KeyRanges says may be empty.
 Values attention(const ops::AttentionShape& shape, const Values& qkv,
                  const std::vector<std::int32_t>& first_key,
                  const std::vector<std::int32_t>& key_end = {});

@@ -51,10 +51,10 @@ class PictureTraining {
   // CPU.
   std::int64_t among_five() const { return among_five_; }
 
-  // By name: of this rank's stage.
+  // The states of this rank's stage, by name.
   std::map<std::string, Values> states() const;
   std::map<std::string, std::string> state_bits() const;
-  // Of the states and of the master weights.
+  // The bits of the states and of the master weights.
   std::string bits() const;
 
  private:

@@ -37,7 +37,7 @@ std::string make_png_that_claims(PictureSize size);
 // A path, and what stands there.
 using Files = std::vector<std::pair<std::string, std::string>>;
 std::string make_tar(const Files& files);
-// As gzip, bzip2, xz or zstd writes it.
+// What gzip, bzip2, xz or zstd makes of it.
 std::string compressed(const std::string& bytes, const std::string& program);
 
 }  // namespace trireme::testing

@@ -1,4 +1,4 @@
-// Gradients of whole transformers beside differences of their losses.
+// Gradients of whole transformers compared with differences of their losses.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// The family bert: its sizes beside the published ones, its keys, its initial values, its head and
-// its gradients. What it computes is compared with Hugging Face's model by bert_torch_test, and
-// grids with one rank by bert_grids_test.
+// The family bert: its sizes and the published ones, its keys, its initial values, its head and its
+// gradients. What it computes is compared with Hugging Face's model by bert_torch_test, and grids
+// with one rank by bert_grids_test.
 #include "models/bert/bert.h"
 
 #include <cmath>

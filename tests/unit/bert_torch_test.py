@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A BERT beside Hugging Face's BertForMaskedLM, with the same weights.
+"""A BERT compared with Hugging Face's BertForMaskedLM, with the same weights.
 
     python3 bert_torch_test.py MODEL_PROGRAM
 
@@ -79,7 +79,7 @@ class Texts:
                 "field/target_rows": first_rows[:, None] + self.positions}
 
     def logits(self, model):
-        """Of the masked positions, with what stands at those without a target too."""
+        """The logits of the masked positions, with what stands at those without a target too."""
         all_logits = model(self.tokens, attention_mask=self.mask).logits
         return all_logits.gather(1, self.positions[:, :, None].expand(-1, -1, all_logits.shape[2]))
 
@@ -95,7 +95,7 @@ class BertTest(model_comparison.ModelComparison):
                                            norm_epsilon=case.epsilon)
 
         def loss():
-            # As their own loss, of all positions, where what is not masked has no label.
+            # Their own loss is of all positions, where what is not masked has no label.
             labels = torch.full_like(texts.tokens, -100)
             for sample, targets in enumerate(texts.targets):
                 real = targets != IGNORED

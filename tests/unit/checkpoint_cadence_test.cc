@@ -45,7 +45,7 @@ TEST(CheckpointCadence, AFixedNumberOfStepsCountsFromTheBeginningOfTheRun) {
 }
 
 TEST(CheckpointCadence, FollowsTheMeasuredTimes) {
-  // By the guess of 2 s: sqrt(2 * 2 * 10000) = 200 s and a little.
+  // The guess of 2 s gives sqrt(2 * 2 * 10000) = 200 s and a little.
   CheckpointCadence cadence(std::nullopt, 10000.0, 2.0, 7);
   int steps = 0;
   const auto until_due = [&] {

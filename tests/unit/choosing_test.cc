@@ -349,7 +349,7 @@ TEST(Planner, OfEquallyFastAlgorithmsTheOneWithFewestTurnsOrMessagesIsChosen) {
   EXPECT_EQ(predictor.messages(kAll, Algorithm::kPairwise), 12);
   EXPECT_EQ(predictor.messages(kAll, Algorithm::kBruck), 8);
   EXPECT_EQ(predictor.messages(kAll, Algorithm::kStepwise), 12);
-  // Of short messages the one with the fewest; what was chosen for longer ones does not stay.
+  // Short messages get the one with the fewest; what was chosen for longer ones does not stay.
   const auto small = [&](double pairwise, double stepwise) {
     constexpr std::size_t kBytes = 1 << 10, kMore = 1 << 20;  // the exchange at once takes these
     const double time = 2 * seconds(kAll, Algorithm::kPairwise, kBytes);
@@ -437,7 +437,7 @@ TEST(Planner, ShortMessagesAreWorthTheirCostOnSlowLinks) {
   EXPECT_EQ(bytes(50e6, 60e-6, RankBlocks(4, {{0, 0, 1, 1}, {0, 0, 1, 1}})),
             std::size_t{128} << 10);
   EXPECT_EQ(bytes(50e6, 60e-6, RankBlocks(2, {{0, 0}})), std::size_t{128} << 10);
-  // As assumed of a network of which nothing is known.
+  // This much is assumed of a network of which nothing is known.
   const RankBlocks nodes(4, {{0, 1, 2, 3}});
   EXPECT_EQ(worthwhile_bytes(nodes, assumed_rates(nodes)), kWorthwhileBytes);
 

@@ -246,7 +246,7 @@ class Commands(ProgramTest):
                             "--grid.pipeline", "4096", "--batch.global", "16384", "--batch.micro", "1")
         self.expect_refusal(2, "micro-batches of 16777216 positions would take too long", "memory", "--model.vocabulary",
                             "16777216", "--model.context", "1048576", "--batch.micro", "16", "--batch.global", "16")
-        # Of masked texts the hidden tokens count alone.
+        # Only the hidden tokens of masked texts count.
         self.expect_done("memory", "--model.family", "bert", "--model.layers", "1", "--model.vocabulary", "16777216",
                          "--model.context", "4096", "--batch.micro", "4096", "--batch.global", "4096",
                          "--data.mask_share", "0.001")

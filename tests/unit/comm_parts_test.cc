@@ -463,7 +463,7 @@ TEST(SumTree, ThePlacesOfRanksSayWhoStandsForAPair) {
   EXPECT_EQ(standing(3, {{0, 1, 2}, {0, 1, 0}}), Ranks({0, 2}));
   EXPECT_EQ(standing(3, {{0, 1, 2}, {0, 1, 1}}), Ranks({1, 2}));
   EXPECT_EQ(standing(3, {{0, 1, 1}, {0, 0, 0}}), Ranks({1, 2}));  // on one node
-  // Of 6 ranks, terms 0 and 1 are pairs: rank 1 is beside rank 2, and 2 beside 1.
+  // Terms 0 and 1 of 6 ranks are pairs: rank 1 is beside rank 2, and 2 beside 1.
   EXPECT_EQ(standing(6, {{0, 1, 1, 2, 3, 3}}), Ranks({1, 2, 4, 5}));
   // Who is beside a term after the next one does not stand for that alone: on nodes in turn, 0 and
   // 2 exchange most, on one node.

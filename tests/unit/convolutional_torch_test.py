@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convolutional networks beside the same models in PyTorch, with the same weights.
+"""Convolutional networks compared with the same models in PyTorch, with the same weights.
 
     python3 convolutional_torch_test.py CONVOLUTIONAL_PROGRAM
 
@@ -39,7 +39,7 @@ class Case(NamedTuple):
         return {"mobilenet_v2": MobileNetV2, "resnet": ResNet}[self.family](self.classes, self.cifar, *self.network)
 
     def numbers(self):
-        """Of the network, as the program wants them."""
+        """The numbers of the network, as the program wants them."""
         flat = []
         for value in self.network:
             for entry in value if isinstance(value, (list, tuple)) else [value]:
@@ -93,7 +93,7 @@ class ConvolutionalTest(unittest.TestCase):
         model.train()
 
         def gradients():
-            """Of the mean over all micro-batches, each with moments of its own."""
+            """Computes those of the mean loss of all micro-batches, each with moments of its own; returns the loss."""
             model.zero_grad()
             total = 0.0
             for part in parts:
@@ -135,7 +135,7 @@ class ConvolutionalTest(unittest.TestCase):
         self.compare(Case("mobilenet_v2", 11, 40, False, 0.0, 1, 4, (0.35, FEW)), 2e-5)
 
     def test_whole_mobilenet_for_cifar(self):
-        # Of so many numbers some are where ReLU6 cuts, and rounding decides on their side: in fp32
+        # Among so many numbers some are where ReLU6 cuts, and rounding decides on their side: in fp32
         # PyTorch's own gradients deviate by up to 0.006 from those in fp64.
         self.compare(Case("mobilenet_v2", 10, 32, True, 0.0, 2, 4, (1.0, MOBILENET_STAGES)), 0.1, torch.float32, 0.001)
 

@@ -65,7 +65,7 @@ TEST(StopSignals, TheLineSaysWhenTheRunStops) {
             "SIGINT: stops after this step, about 2 s; a second one ends the run at once");
 }
 
-// As after `scontrol suspend` and `scontrol update TimeLimit`.
+// The end is moved back, as after `scontrol suspend` and `scontrol update TimeLimit`.
 TEST(Deadline, AnEndThatWasMovedBackIsAskedFor) {
   int asked = 0;
   std::optional<double> end_now = 2 * kEnd;

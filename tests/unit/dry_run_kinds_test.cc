@@ -108,8 +108,8 @@ class Asking final : public nn::Block {
   int& empty_;
 };
 
-// Of 7 or 1001 micro-batches one of two replicas has one fewer, in each of two steps. A long step
-// is run for two numbers of micro-batches.
+// One of two replicas has one micro-batch fewer of 7 or 1001, in each of two steps. A long step is
+// run for two numbers of micro-batches.
 TEST(DryRunAll, ReplicasThatTalkRunEmptyMicroBatches) {
   int empty = 0;
   DryRunInput input = input_of(small_gpt(), {2, 1, 1}, DType::kF32);

@@ -1,4 +1,4 @@
-// What a rank holds on a dry device, beside one that computes.
+// What a rank holds on a dry device, compared with one that computes.
 #include "trireme/plan/dry_run.h"
 
 #include <algorithm>

@@ -194,7 +194,7 @@ TEST(Levels, SwitchesWithoutHostsAreNoLevel) {
                                         "t"),
                     DumpMaker().hosts("leaf1", 1, 4).each({"leaf1", "leaf2"}, spines).fabric());
   EXPECT_EQ(switches_of(known), (Switches{{"leaf1", "l2"}, {"spine1", "spine2"}, {"leaf2"}}));
-  // A whole pod without power, beside cores that join two others.
+  // A whole pod without power, next to cores that join two others.
   DumpMaker pods;
   for (const char* pod : {"a", "b", "c"}) {
     const std::string name = pod;
@@ -225,7 +225,7 @@ TEST(Levels, PlanesOfRailsHaveLevelsOfTheirOwn) {
 }
 
 TEST(Levels, SlurmSaysWhichSwitchesAreLeaves) {
-  // As many servers as leaves: alone, the dump could be of three leaves.
+  // There are as many servers as leaves: alone, the dump could be of three leaves.
   const auto dump = [] {
     return DumpMaker()
         .hosts("leaf1", 1, 3)

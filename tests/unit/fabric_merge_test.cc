@@ -142,7 +142,7 @@ TEST(Merge, HostsThatOneLacksAreNamed) {
   const std::string dump = kDump + more_host("host3");
   EXPECT_EQ(merged("SwitchName=l1 Nodes=host1\nSwitchName=l2 Nodes=host2\n", dump).remarks(),
             (Names{"a host of ibnetdiscover is not in Slurm: host3"}));
-  // Of a job's own addresses no more is expected than the job's hosts.
+  // A job's own addresses are expected to hold no more than the job's hosts.
   EXPECT_EQ(merged("SwitchName=l1 Nodes=host1\n", dump).remarks(), Names{});
 }
 

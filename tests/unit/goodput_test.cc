@@ -163,7 +163,7 @@ TEST(Goodput, ARequeuedRunWaitsInTheQueue) {
   EXPECT_TRUE(run.goodput().queue_known);
 }
 
-// Of two jobs the second was queued while the first one still trained: only what came after counts.
+// The second of two jobs was queued while the first one still trained: only what came after counts.
 TEST(Goodput, AChainOfJobs) {
   const JobTimes first{"7", 1000, 1000}, second{"8", 1000, 1300};
   Script run;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPT-2 and Llama beside Hugging Face's GPT2LMHeadModel and LlamaForCausalLM, after `trireme import`.
+"""GPT-2 and Llama compared with Hugging Face's GPT2LMHeadModel and LlamaForCausalLM, after `trireme import`.
 
     python3 gpt_torch_test.py MODEL_PROGRAM TRIREME
 
@@ -66,7 +66,7 @@ class GptTest(model_comparison.ModelComparison, ProgramTest):
             else:
                 nn.init.normal_(parameter, 0.0, 0.15)
             parameter.data.copy_(parameter.to(case.stored))
-        # Of a copy, because the rotary angles would be rounded, too.
+        # A copy is saved, because the rotary angles would be rounded, too.
         copy.deepcopy(model).to(case.stored).save_pretrained(self.folder / "theirs")
         self.expect_done("import", "--from", "theirs", "--output", "ours")
         model.double()

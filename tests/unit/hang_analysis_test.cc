@@ -44,7 +44,7 @@ class Script {
   void sleeps(int rank) { report(rank).main_sleeps = true; }
 
   HangVerdict verdict() const {
-    // As it arrives at the rank that judges.
+    // Each report as it arrives at the rank that judges.
     std::vector<std::optional<RankReport>> received;
     for (const auto& report : reports_) {
       const int world = static_cast<int>(reports_.size());

@@ -239,7 +239,7 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   EXPECT_EQ(refusal(), "no error");  // nothing is known of the nodes
 }
 
-// Beside a GPU, the host holds no model.
+// Where there is a GPU, the host holds no model.
 TEST_F(Job, AsksForTheHostsPartOfTheMemory) {
   site_.modules = "trireme";
   node_mib_.reset();
@@ -648,7 +648,7 @@ TEST_F(Job, WritesOutTheMicroBatchesThatReplicasMustDivide) {
   EXPECT_EQ(script(text), "2 0\n");
   config_.model.keys["batch_norm"] = "sync";
   EXPECT_EQ(script(text), "2 4\n");
-  // Of several points, a number that suits all of them.
+  // Several points get a number that suits all of them.
   const auto of_sweep = [&](const std::string& sweep) {
     request_.sweep = sweep;
     const std::string all = script(text + "# @POINTS@\n");

@@ -363,7 +363,7 @@ class Templates(ProgramTest):
         self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["7", "7"])
         _, calls = self.run_job(0, SLURM_ARRAY_JOB_ID="6", SLURM_ARRAY_TASK_ID="3")
         self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["6_3"])
-        # Of several jobs that are one chain the user says so.
+        # The user says where several jobs are one chain.
         _, calls = self.run_job(0, TRIREME_JOB="mine")
         self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["mine"])
 

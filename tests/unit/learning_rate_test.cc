@@ -173,7 +173,7 @@ TEST(LearningRate, CosineBeginsAgainAfterEachPeriod) {
   }
   EXPECT_DOUBLE_EQ(even.at(40), 2.0);
   EXPECT_NEAR(even.at(25), 1.0, 1e-12);
-  // Of 12, 24 and 48 steps.
+  // The periods have 12, 24 and 48 steps.
   const LearningRateSchedule longer = with_period(12, 2);
   for (const std::int64_t restart : {10, 22, 46, 94}) EXPECT_DOUBLE_EQ(longer.at(restart), 2.0);
   EXPECT_NEAR(longer.at(16), 1.0, 1e-12);

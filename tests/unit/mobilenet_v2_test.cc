@@ -1,4 +1,4 @@
-// The family mobilenet_v2: its sizes beside the published ones, its keys, its initial values, its
+// The family mobilenet_v2: its sizes and the published ones, its keys, its initial values, its
 // gradients, and its names in torchvision. What it computes is compared with PyTorch by
 // convolutional_torch_test, and grids with one rank by convolutional_grids_test.
 #include <algorithm>
@@ -32,8 +32,8 @@ MobileNetV2Config of_width(double multiple) {
   return config;
 }
 
-// Of the forward of one picture, as the literature counts: a multiplication and an addition are
-// one.
+// Those of the forward of one picture, as the literature counts: a multiplication and an addition
+// are one.
 double multiply_adds(const nn::ModelPlan& plan) {
   return plan.flops_per_sample / 3 / 2;
 }
@@ -275,8 +275,8 @@ TEST_F(MobileNetV2Alone, OperationsAreThoseOfTheModel) {
       EXPECT_EQ(sizes->shape.batch, 2);
     }
   }
-  // Of 52 convolutions, 17 of them depthwise, those of different sizes: besides the depthwise ones
-  // 6 that expand, 12 that project, the stem and the head.
+  // Those of different sizes among 52 convolutions, 17 of them depthwise: besides the depthwise
+  // ones 6 that expand, 12 that project, the stem and the head.
   EXPECT_EQ(convolutions, 30);
   EXPECT_EQ(depthwise, 10);
 }

@@ -18,7 +18,7 @@ using plan::DryRunInput;
 using plan::DryRunResult;
 
 // Where each micro-batch is a run and whole gradients do not stay, a further layer costs its shard
-// for each partial sum that waits. Of whole gradients only those of a few blocks are there.
+// for each partial sum that waits. Only the whole gradients of a few blocks are there.
 TEST(DryRunAll, WholeGradientsAreThoseOfAFewBlocks) {
   constexpr int kReplicas = 4;
   GridShape grid{1, 1, 1};

@@ -88,7 +88,7 @@ TEST(NcclCosts, TreesReachAllNodes) {
   }
 }
 
-// Of three leaves the one in the middle has most nodes, and bytes out of it.
+// The middle one of three leaves has most nodes, and most bytes leave it.
 TEST(NcclCosts, TheBusiestLeafDecides) {
   const NcclGroup group = nccl_group(blocks_of({0, 1, 1, 1, 2}, 1), rates_of(1));
   ASSERT_TRUE(group.pat);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What onnxruntime computes with the graphs of `trireme export --format onnx`, beside `trireme eval` and `predict`.
+"""What onnxruntime computes with the graphs of `trireme export --format onnx`, against `trireme eval` and `predict`.
 
     python3 onnx_runtime_test.py TRIREME
 """

@@ -14,7 +14,7 @@ namespace {
 using ops::MatrixBox;
 using testing::Values;
 
-// Of one type: the gradients and averages are fp32.
+// Tests one type: the gradients and averages are fp32.
 class Adafactor : public testing::OpsTest {
  protected:
   static constexpr std::int64_t kRows = 37, kColumns = 83, kLines = kRows + kColumns;

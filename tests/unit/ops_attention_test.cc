@@ -41,7 +41,7 @@ class Attention : public testing::OpsTest {
                           testing::tolerance("attention", dtype()),
                           "length " + std::to_string(s.length));
   }
-  // Of sequences that a cache gets in pieces, with key and value heads half as many as queries.
+  // A cache gets the sequences in pieces, with key and value heads half as many as queries.
   void expect_cached_follows(const AttentionShape& whole,
                              const std::vector<std::int32_t>& first_key) {
     const Values qkv = random_qkv(whole);

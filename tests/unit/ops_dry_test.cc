@@ -348,7 +348,7 @@ TEST(DryOpsCounts, BytesAreThoseOfTheTensors) {
   const Operands o{ctx, DType::kBF16};
   ops::gelu(ctx, o.rows(), o.rows());
   EXPECT_EQ(ctx.dry->by_operation().at("gelu").bytes, 2.0 * 2 * kRows * kColumns);
-  // Of the table only the rows that are looked up.
+  // Only those rows of the table count that are looked up.
   ops::embedding(ctx, o.host(kRows, DType::kI32), o.typed({1 << 30, kColumns}), 0, o.rows());
   EXPECT_EQ(ctx.dry->by_operation().at("embedding").bytes,
             4.0 * kRows + 2.0 * 2 * kRows * kColumns);

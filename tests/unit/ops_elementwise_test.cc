@@ -237,7 +237,7 @@ TEST_P(Dropout, KeepsTheRestScaledAndFollowsThePlaceAlone) {
   ctx.threads = 1;
   const Values part = drop(Values(5 * kColumns, 1.0), 5, kColumns, 5);
   EXPECT_EQ(part, Values(y.begin() + 5 * kColumns, y.begin() + 10 * kColumns));
-  // As the header defines it: row 6 is position 2 of sample 7.
+  // The header defines it so: row 6 is position 2 of sample 7.
   for (std::uint32_t column = 0; column < kColumns; ++column) {
     const Philox4 draw = philox4x32({column / 4, 2, 7, 3}, 42);
     EXPECT_EQ(y[6 * kColumns + column] != 0.0, philox_uniform(draw[column % 4]) > 0.3f) << column;

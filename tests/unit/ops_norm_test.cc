@@ -288,7 +288,7 @@ TEST_P(Norm, LargeMeanDoesNotCancel) {
 }
 
 TEST_P(Norm, WeightGradientsDoNotFollowTheThreads) {
-  // As many rows as make several parts.
+  // So many rows make several parts.
   constexpr std::int64_t kMany = 1500;
   const Tensor many = tensor(random(7, kMany * kColumns), {kMany, kColumns});
   const Tensor d = tensor(random(8, kMany * kColumns), {kMany, kColumns});

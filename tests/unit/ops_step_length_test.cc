@@ -71,7 +71,7 @@ TEST_P(StepLengths, AdamWDirection) {
   testing::expect_close(first, m, bound, "exp_avg");
   testing::expect_close(second, v, bound, "exp_avg_sq");
   EXPECT_EQ(testing::values_of(master), p);
-  // In the gradient's memory, and of a step that is skipped.
+  // The direction takes the gradient's memory, and the step is skipped.
   state.finite = 0;
   set(state);
   const std::string before = testing::bits_of(first) + testing::bits_of(second);
@@ -141,7 +141,7 @@ TEST_P(StepLengths, SumsAreRoundedTogether) {
   EXPECT_EQ(testing::values_of(sums), (Values{1.0, 4.0, 9.0}));
 }
 
-// By the formulas of Defazio et al. 2024: z moves by AdamW's step from y, x averages z.
+// Follows the formulas of Defazio et al. 2024: z moves by AdamW's step from y, x averages z.
 TEST_P(StepLengths, ScheduleFree) {
   const ops::ScheduleFree rule = {
       .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 1e-6f, .weight_decay = 0.1f, .rate = 2.0f};

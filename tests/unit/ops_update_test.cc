@@ -77,7 +77,7 @@ TEST_P(Update, AdamW) {
                         "weights");
 }
 
-// As PyTorch's Adam with weight_decay: the penalty's gradient goes through both averages.
+// Follows PyTorch's Adam with weight_decay: the penalty's gradient goes through both averages.
 TEST_P(Update, AdamWithAnL2Penalty) {
   const ops::AdamW rule = {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-6f, .l2_penalty = 0.1f};
   Values p = testing::values_of(master), m(kCount, 0.0), v(kCount, 0.0);
@@ -103,7 +103,7 @@ TEST_P(Update, AdamWithAnL2Penalty) {
                         "weights");
 }
 
-// As PyTorch's SGD with weight_decay, momentum and nesterov.
+// Follows PyTorch's SGD with weight_decay, momentum and nesterov.
 TEST_P(Update, SgdWithAnL2Penalty) {
   for (const bool nesterov : {false, true}) {
     const ops::Sgd rule = {.momentum = 0.9f, .l2_penalty = 0.1f, .nesterov = nesterov};

@@ -90,7 +90,7 @@ TEST(Optimizer, DecayIsDecoupledOrCoupled) {
   EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * 1.5f * (1.0f + 0.25f * 2.0f));
 }
 
-// Of no rule that the registry has are defaults or states left to chance.
+// No rule that the registry has leaves its defaults or states to chance.
 TEST(Optimizer, EveryRuleHasALineInTheRegistry) {
   std::map<std::string_view, std::size_t> states;
   for (const RuleKind& kind : rule_kinds()) {
@@ -177,7 +177,7 @@ Reference transposed(const Reference& a) {
   return t;
 }
 
-// By Jordan's formulas: a x + (b A + c A²) x with A = x xᵀ, five times, of the flat matrix.
+// Computes Jordan's formulas: a x + (b A + c A²) x with A = x xᵀ, five times, of the flat matrix.
 Reference orthogonal(const Reference& given) {
   if (given.rows > given.columns) return transposed(orthogonal(transposed(given)));
   Reference x = given;
@@ -223,8 +223,8 @@ TEST(Optimizer, MuonMakesMatricesOrthogonal) {
           largest =
               std::max(largest, std::abs(exact.data<float>()[i] / factor - expected.values[i]));
         }
-        // Of elements of about 0.2. Small singular values are made 500 times as large, with what
-        // was rounded.
+        // Elements are about 0.2. Small singular values are made 500 times as large, with what was
+        // rounded.
         EXPECT_LT(largest, type == DType::kF32 ? 2e-5 : 0.1) << rows << " x " << columns;
       }
     }

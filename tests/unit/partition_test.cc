@@ -27,7 +27,7 @@ double dearest(const std::vector<double>& costs, const std::vector<int>& bounds,
   return result;
 }
 
-// The least dearest stage over all splits, by trying each.
+// The cost of the most expensive stage where it is least over all splits, by trying each.
 double exhaustive(const std::vector<double>& costs, std::vector<int> bounds, int stages,
                   const std::vector<double>& handed_on = {}) {
   const int blocks = static_cast<int>(costs.size());

@@ -99,7 +99,7 @@ TEST(PipelineChecker, RefusesSwappedComputations) {
             "stage 0, step 1: the backward-weight of micro-batch 0 runs before its backward-input");
 }
 
-// Of each chunk apart: the two chunks have parameters of their own.
+// Each chunk has an order of its own: the two chunks have parameters of their own.
 TEST(PipelineChecker, RefusesWeightGradientsOfAChunkInAnotherOrder) {
   PipelineSchedule schedule = zb_v_schedule(2, 4);
   auto& steps = schedule.steps[0];

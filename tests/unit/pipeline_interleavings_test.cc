@@ -35,7 +35,7 @@ constexpr int kSeeds = 24;  // of each search, in a short test
 // The real blocks and reducer, and what makes the pipeline's schedule.
 using MakeSchedule = parallel::PipelineSchedule (*)(int stages, int micro_batches);
 
-// Of each rank: of its shards, where groups are sharded.
+// The gradients of each rank: those of its shards, where groups are sharded.
 std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
                                           const GridShape& shape, MakeSchedule make_schedule,
                                           parallel::StageOptions options = {}, int layers = 2,

@@ -288,7 +288,7 @@ TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
   EXPECT_EQ(parts[1].forward, 2);
   EXPECT_EQ(parts[1].backward_input, 2 + 3 * 4);
   EXPECT_EQ(parts[1].backward_weight, 2);
-  // Stage 0: F; stage 1: F, backward-input; stage 0: backward. Stage 1's W runs beside it.
+  // Stage 0: F; stage 1: F, backward-input; stage 0: backward. Stage 1's W runs at the same time.
   PipelineSchedule schedule{"late", {.stages = 2}, 1, {}};
   schedule.steps = {{{Kind::kForward, 0, 0, {}, {}},
                      {Kind::kBackwardInput, 0, 0, {}, {}},

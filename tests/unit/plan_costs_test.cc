@@ -1,4 +1,4 @@
-// What the plans of all families say of their models' costs, beside formulas by hand.
+// What the plans of all families say of their models' costs, compared with formulas by hand.
 #include "models/plan_costs.h"
 
 #include <cstdint>
@@ -28,9 +28,9 @@ std::vector<double> flops_of(const nn::ModelPlan& plan) {
   return flops;
 }
 
-// Of the products of one transformer layer whose key heads have `kv_width` channels, and whose MLP
-// has `matrices` matrices of hidden x width; attention multiplies two vectors for each of `pairs`
-// of positions, twice.
+// FLOPs of the products of one transformer layer whose key heads have `kv_width` channels, and
+// whose MLP has `matrices` matrices of hidden x width; attention multiplies two vectors for each of
+// `pairs` of positions, twice.
 double layer_flops(const models::TransformerSizes& s, std::int64_t kv_width, int matrices,
                    std::int64_t pairs) {
   const std::int64_t attention = s.width * (2 * s.width + 2 * kv_width);
@@ -73,7 +73,7 @@ TEST(PlanCosts, FlopsOfEncodersAreThoseOfTheFormula) {
   expect_total(models::vit_plan(vit));
 }
 
-// Of a convolution of side x side pixels that it makes; `in`: channels of a group of its input.
+// FLOPs of a convolution that makes side x side pixels; `in`: channels of a group of its input.
 double convolution(int side, int kernel, int in, int out) {
   return 2.0 * side * side * kernel * kernel * in * out;
 }

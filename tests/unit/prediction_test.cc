@@ -1,4 +1,5 @@
-// Predicted times of collectives: closed forms beside the formulas of textbooks and the simulation.
+// Predicted times of collectives: closed forms compared with the formulas of textbooks and the
+// simulation.
 #include "trireme/topology/prediction.h"
 
 #include <algorithm>
@@ -95,7 +96,7 @@ TEST(ClosedForms, AreThoseOfTheTextbooks) {
     EXPECT_NEAR(in_turns(ranks) / seconds, 1.0, 1e-9) << ranks;
   }
   // The root sends to its three children at once, the largest subtree's root to its two, and so on.
-  // Of four segments, which the root sends one after another to three ranks each.
+  // There are four segments, which the root sends one after another to three ranks each.
   expect(Collective::kBroadcast, Algorithm::kBinomial, 3 * n * b + 2 * a + (3 + 1) * (n / 4) * b);
 }
 
@@ -232,7 +233,7 @@ TEST(Predictor, SimulationAndClosedFormsAgree) {
     const RankBlocks blocks(ranks, {nodes, leaves});
     const TreeNetwork network(blocks, {.distances = {near, leaf, far}});
     EXPECT_EQ(network.rank_blocks(), blocks);
-    // Of the last one there is one segment alone.
+    // The last one is one segment alone.
     for (const auto& [worthwhile, bytes] :
          {std::pair(kWorthwhileBytes, std::size_t{1} << 12),
           std::pair(kWorthwhileBytes, std::size_t{1} << 22),
@@ -282,7 +283,7 @@ TEST(Predictor, ClosedFormsKnowWhoStandsForAPair) {
   }
 }
 
-// As many as the tasks send, in one segment, among 2 to 9 ranks of two leaves.
+// There are as many as the tasks send, in one segment, among 2 to 9 ranks of two leaves.
 TEST(Predictor, CountsTheMessages) {
   for (int ranks = 2; ranks <= 9; ++ranks) {
     std::vector<int> hosts(static_cast<std::size_t>(ranks)), leaves;

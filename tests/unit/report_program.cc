@@ -70,7 +70,7 @@ void write_network(const std::string& run) {
                                  .bytes = std::uint64_t{1024} << (i % 18),
                                  .count = 1 + i,
                                  .measured_seconds = 1e-3,
-                                 // Of each row others; those of the last one are not known.
+                                 // Each row has others; those of the last one are not known.
                                  .predicted_seconds = i < 69 ? (500 + 4 * i) * 1e-6 : 0.0,
                                  .link = i < 69 ? fmt::format("out of n{}", i % 3) : "",
                                  .link_seconds = i < 69 ? (i + 10) * 1e-5 : 0.0,

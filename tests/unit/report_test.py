@@ -151,7 +151,7 @@ class Pages(unittest.TestCase):
                                    "measured, us", "bus bandwidth, MB/s", "share of the busiest link"])
         rows = used[1:]
         self.assertEqual(len(rows), 60)
-        # As the program that writes the pages has made them.
+        # The program that writes the pages has made them so.
         for row in rows:
             i = int(row[4]) - 1
             known = [f"{500 + 4 * i}.0", "1000.0", str(300 + i), f"out of n{i % 3}: {i + 10} %"]
@@ -199,7 +199,7 @@ class Pages(unittest.TestCase):
             env={**os.environ, "HOME": self.scratch.name})
 
     def brightness(self, picture):
-        """Of the top left pixel, 0 to 255: the paper."""
+        """The brightness of the top left pixel, 0 to 255: the paper."""
         data = picture.read_bytes()
         width, height, depth, kind = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"),
                                       data[24], data[25])

@@ -1,4 +1,4 @@
-// The family resnet: its sizes beside the published ones, its keys, its initial values, its
+// The family resnet: its sizes and the published ones, its keys, its initial values, its
 // gradients, and its names in torchvision. What it computes is compared with PyTorch by
 // convolutional_torch_test, and grids with one rank by convolutional_grids_test.
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Published {
   std::int64_t parameters;
   double multiply_adds;  // in thousand millions
 };
-// As torchvision's documentation has them; for CIFAR as github.com/kuangliu/pytorch-cifar's models
+// What torchvision's documentation says; for CIFAR what github.com/kuangliu/pytorch-cifar's models
 // count, whose ResNets are these.
 constexpr Published kPublished[] = {
     {"resnet18", 11'689'512, 1.814},      {"resnet34", 21'797'672, 3.664},
@@ -230,7 +230,7 @@ TEST_F(ResNetAlone, OperationsAreThoseOfTheModel) {
       EXPECT_EQ(sizes->shape.output(), (Shape{2, 56, 56, 64}));
     }
   }
-  // Of 20 convolutions those of different sizes: the stem, one of the first stage, and of each
+  // Those of different sizes among 20 convolutions: the stem, one of the first stage, and of each
   // other stage one with a stride, one without, and the shortcut.
   EXPECT_EQ(convolutions, 11);
   EXPECT_EQ(poolings, 1);

@@ -109,7 +109,7 @@ TEST(ScalingConditions, NodesShareTheQuotaOfAGroupAboveThem) {
   EXPECT_EQ(processors_of(std::vector{node("m", 1.0, {{"a", 1.0}, {"job", 1.5}}),
                                       node("m", 1.0, {{"b", 1.0}, {"job", 1.5}})}),
             1.5);
-  // Two in a group of 0.5, both of which the group above has room for beside a third.
+  // Two in a group of 0.5, both of which the group above has room for besides a third.
   EXPECT_EQ(processors_of(std::vector{node("m", 0.5, {{"a", 0.5}, {"job", 2.0}}),
                                       node("m", 0.5, {{"a", 0.5}, {"job", 2.0}}),
                                       node("m", 1.0, {{"job", 2.0}})}),
@@ -141,7 +141,7 @@ TEST(ScalingConditions, AResultKeepsThem) {
   EXPECT_EQ(read->point, before.point);
   EXPECT_EQ(read->measured, before.measured);
   EXPECT_EQ(read->conditions, before.conditions);
-  // Of an earlier version, and one that measured nothing.
+  // One result is of an earlier version, and one measured nothing.
   const std::string old =
       R"("step_s": 1, "comm_s": 0, "wait_data_s": 0, "checkpoint_s": 0, "memory_bytes_per_s": 1, "steps": 3})";
   std::ofstream(path) << R"({"tokens_per_s": 5, )" << old;

@@ -317,7 +317,7 @@ TEST(Scaling, CheckpointsAreCountedInSteps) {
 
 TEST(Scaling, ARunAtTheFewestNodesCountsInBothModes) {
   const StudyPlan both = plan_of({Mode::kStrong, Mode::kWeak}, {1, 2}, 2);
-  // As an earlier version measured it: the twins separately.
+  // An earlier version measured the twins separately.
   const std::vector<PointResult> results = {result(1, 100), result(1, 110, 1, Mode::kWeak),
                                             result(2, 150), result(2, 190, 1, Mode::kWeak)};
   const std::vector<Series> series = analyse(results_by_mode(both, results));
@@ -343,7 +343,7 @@ TEST(Scaling, ADamagedRequestIsOneLine) {
   EXPECT_EQ(read.warmup, 5);
   EXPECT_EQ(read.checkpoint_mtbf_hours, 12.5);
   EXPECT_EQ(read.launcher, "srun");
-  // Of a job that an earlier version has queued.
+  // The request of a job that an earlier version has queued.
   const char* old = R"({"warmup": 5, "checkpoint_every": 0, "checkpoint_mtbf_hours": 0})";
   EXPECT_EQ(request_in(old, "point.json", 20).launcher, "not known");
   for (const char* text :
@@ -411,7 +411,7 @@ TEST(Scaling, AGridThatOneNodeCannotHoldIsComparedWithOneReplica) {
   EXPECT_DOUBLE_EQ(series[2].counts[2].speedup.mean, 3.0);
   EXPECT_TRUE(series[2].amdahl.has_value());  // of its own two numbers of nodes
   EXPECT_FALSE(mentions(series[2], "no law is fitted"));
-  // What is superlinear is so beside that node.
+  // What is superlinear is so compared with that node.
   const std::vector<Series> more =
       analyse(std::vector{staged(1, {1, 1, 1}, 100), staged(4, {1, 4, 1}, 500)});
   EXPECT_TRUE(mentions(more[1], "superlinear at 4 nodes (efficiency 1.25)"));

@@ -202,7 +202,7 @@ std::string written_before(const std::string& path) {
   return path;
 }
 
-// As h5repack leaves a shard: without the closing record.
+// A shard as h5repack leaves it: without the closing record.
 std::string without_record(const std::string& path) {
   written(path);
   const std::int64_t bytes = hdf5::File::open(path).hdf5_bytes();

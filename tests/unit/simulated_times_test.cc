@@ -1,4 +1,4 @@
-// What collectives take in a simulated world, beside what links and ranks need at least.
+// What collectives take in a simulated world, compared with what links and ranks need at least.
 #include <algorithm>
 #include <cstdint>
 #include <ctime>

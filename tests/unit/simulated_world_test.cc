@@ -150,8 +150,8 @@ TYPED_TEST(Contents, EveryAllGatherAllToAllAndBroadcast) {
   });
 }
 
-// Of zeros of both signs neither is larger, and the left operand remains. So the result is the zero
-// of rank 0, unless operands change places: then ranks would have different bits.
+// Neither of two zeros is larger, whatever their signs, and the left operand remains. So the result
+// is the zero of rank 0, unless operands change places: then ranks would have different bits.
 TEST(SimulatedWorld, LowerRanksAreTheLeftOperand) {
   const auto check = [](SimulatedWorld& world, int ranks, Collective collective,
                         Algorithm algorithm, ReduceOp op) {

@@ -50,7 +50,7 @@ TEST(SlurmFile, IsReadAsSlurmReadsIt) {
   EXPECT_EQ(cables(both), kTree);
   EXPECT_EQ(both.remarks(),
             (Names{"t, line 1: lines of BlockName beside the switches; these count"}));
-  // As the controller tells a switch without nodes.
+  // The controller tells a switch without nodes so.
   const Fabric told = read(
       "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes= Switches=(null)\n"
       "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n1\n");

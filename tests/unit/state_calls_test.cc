@@ -1,5 +1,5 @@
-// The calls that follow from residences: beside those that a stage makes, and what they do to every
-// rank's sums, on grids of up to 32 ranks.
+// The calls that follow from residences: compared with those that a stage makes, and what they do
+// to every rank's sums, on grids of up to 32 ranks.
 #include "trireme/parallel/state_calls.h"
 
 #include <algorithm>
@@ -188,7 +188,7 @@ class Gradients {
     }
   }
 
-  // Of a step, for each holder.
+  // The sums of a step, for each holder.
   std::map<int, Memory> of_step() {
     std::vector<std::map<int, Memory>> runs;
     for (int run = 0; run < test_.work.runs(); ++run) {
@@ -263,7 +263,8 @@ class Gradients {
     return mine;
   }
 
-  // Of this rank's run: it says which run of the step it is, and which part of it this rank has.
+  // What this rank's run contributes: it says which run of the step it is, and which part of it
+  // this rank has.
   Memory contributions(int place, int run) const {
     const int data = test_.grid.index(place, kDataAxes), replicas = test_.grid.extent(kDataAxes);
     const int number =

@@ -25,7 +25,7 @@ struct Case {
   int vocabulary = 256;
 };
 
-// Of many small blocks, so that those that compute hold little of all gradients.
+// Has many small blocks, so that those that compute hold little of all gradients.
 nn::ModelPlan model_of(const Case& c) {
   models::GptConfig model{.layers = c.layers,
                           .width = 32,

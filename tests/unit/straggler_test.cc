@@ -271,7 +271,7 @@ TEST(Straggler, LinkRatesComeFromTheFasterOfANodesPairs) {
   // Node 2 of four is slow. Its partners waited for it, and node 3 for node 0, which was late.
   const std::vector<double> to_previous = {0.5, 0.1, 1.0, 1.0}, to_next = {0.1, 1.1, 1.2, 0.1};
   EXPECT_EQ(link_rates(to_previous, to_next, 1.0), (std::vector<double>{10.0, 10.0, 1.0, 10.0}));
-  // Of three, node 0.
+  // Node 0 of three is slow.
   EXPECT_EQ(link_rates(std::vector<double>{1.0, 1.0, 0.2}, std::vector<double>{1.0, 0.2, 1.0}, 1.0),
             (std::vector<double>{1.0, 5.0, 5.0}));
   // Two are one pair; one has none.

@@ -1,4 +1,4 @@
-"""What TensorBoard's own reader finds in the event files of a run, beside metrics.jsonl.
+"""What TensorBoard's own reader finds in the event files of a run, compared with metrics.jsonl.
 
     python3 tensorboard_test.py TRIREME    (see tensorboard_test.sh)
 """
@@ -41,7 +41,7 @@ class EventFiles(ProgramTest):
                 path.unlink()
 
     def metrics(self):
-        """By tag: (step, value) as metrics.jsonl tells them."""
+        """{tag: [(step, value)]} as metrics.jsonl tells them."""
         found = {}
         for line in (self.folder / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
@@ -53,12 +53,12 @@ class EventFiles(ProgramTest):
         return EventAccumulator(str(self.events), size_guidance={"scalars": 0, "tensors": 0}).Reload()
 
     def shown(self, reader):
-        """By tag: (step, value) as TensorBoard shows them."""
+        """{tag: [(step, value)]} as TensorBoard shows them."""
         return {tag: [(event.step, event.value) for event in reader.Scalars(tag)]
                 for tag in reader.Tags()["scalars"]}
 
     def steps_in_files(self):
-        """Of every record with scalars, file by file."""
+        """The steps of every record with scalars, file by file."""
         return [[event.step for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
                 for path in sorted(self.events.iterdir())]
 

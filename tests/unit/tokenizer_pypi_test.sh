@@ -1,5 +1,5 @@
 #!/bin/sh
-# tokenizer_pypi_test.sh VENV REPOSITORY PROGRAM: tokens beside those of PyPI's `tokenizers`.
+# tokenizer_pypi_test.sh VENV REPOSITORY PROGRAM: tokens compared with those of PyPI's `tokenizers`.
 set -u
 here=$(dirname "$0")
 "$here/../support/venv.sh" "$1" tokenizers || exit $?

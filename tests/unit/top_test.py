@@ -394,7 +394,7 @@ class Sweeps(RunFolderTest):
 
 
 class Screen:
-    """As much of a terminal as is needed: what a frame leaves on it."""
+    """A terminal, as far as it is needed: what a frame leaves on it."""
     TOKEN = re.compile(r"\x1b\[([?\d]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n])")
 
     def __init__(self, columns, rows):
@@ -497,7 +497,7 @@ class OnATerminal(RunFolderTest):
         for columns, rows in ((50, 12), (30, 5), (8, 3), (200, 50)):
             self.resize(columns, rows)
             lines = self.wait_for(lambda lines: lines[0].startswith("run: "))
-            # As much as fits, beside the row and the column that stay free.
+            # It shows as much as fits besides the row and the column that stay free.
             self.assertLessEqual(max(map(len, lines)), columns - 1)
             self.assertEqual(lines[-1], "")
             if rows < 10:

@@ -111,7 +111,7 @@ class Show(ProgramTest):
             return float(size) * {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
 
         self.assertFalse(any("a step" in title for title in titles()))
-        # Tensor ranks are on one host. Of n bytes that data ranks sum, a host sends 2 n for its two ranks and the
+        # Tensor ranks are on one host. For n bytes that data ranks sum, a host sends 2 n for its two ranks and the
         # next host, and n for those of the other leaf; half of what leaves a leaf takes each cable.
         self.write("rank.ini", (self.folder / "run.ini").read_text() + "[grid]\norder = rank\n")
         drawn = titles("--config", "rank.ini")
@@ -145,7 +145,7 @@ class Show(ProgramTest):
         self.assertEqual(written["slow_cables"][0], {"ends": ["leaf1 (0000000000aa0000)", "n2"],
                                                      "bytes_per_second": 12.5e9, "usual_bytes_per_second": 25e9})
         self.assertEqual([odd["switch"] for odd in written["odd_tapers"]], ["leaf3 (0000000000aa0002)"])
-        # Of nodes that do not need these, nothing is said of them.
+        # Nothing is said of these where the nodes do not need them.
         text = self.expect_done("topo", "show", "--dump", "dump", "--nodes", "n[3-6]")
         self.assertEqual([line for line in text.splitlines() if not line.startswith(("level", "remark"))], [
             "hosts                       4          4        800 Gbit/s          ibnetdiscover",
@@ -255,7 +255,7 @@ class Order(ProgramTest):
         self.assertIn("\nno order is cheaper than the chosen one\n", text)
         self.assertIn("\nplaces of the grid on each node: n1: 0-1, n2: 2-3, n3: 4-5, n4: 6-7\n", text)
         self.assertEqual((self.folder / "order").read_text(encoding="utf-8").split(), list("01452367"))
-        # By name they are in the order of the leaves.
+        # Their names are in the order of the leaves.
         text = self.order("--grid", "4x1x2", "--ranks-per-node", "2", "--config", "run.ini")
         costs = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith(("launcher", "chosen"))]
         self.assertEqual(costs[0], costs[1])

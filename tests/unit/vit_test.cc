@@ -1,4 +1,4 @@
-// The family vit: its sizes beside the published ones, its keys, its initial values, its sequence
+// The family vit: its sizes and the published ones, its keys, its initial values, its sequence
 // of patches and its gradients. What it computes is compared with Hugging Face's model by
 // vit_torch_test, and grids with one rank by vit_grids_test.
 #include "models/vit/vit.h"

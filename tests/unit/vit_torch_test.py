@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A vision transformer beside Hugging Face's ViTForImageClassification, with the same weights.
+"""A vision transformer compared with Hugging Face's ViTForImageClassification, with the same weights.
 
     python3 vit_torch_test.py MODEL_PROGRAM
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`; and the
-graphs of ONNX that it writes.
+"""Models of transformers and torchvision compared with ours, after `trireme import` and before `trireme export`; and
+the graphs of ONNX that it writes.
 
     python3 weights_torch_test.py TRIREME
 
