@@ -59,7 +59,7 @@ struct Candidate {
   std::int64_t at;  // of the left part
   std::int32_t left, right;
 };
-// For a heap whose front is the least rank, of equal ones the leftmost.
+// Orders a heap whose front is the least rank, of equal ones the leftmost.
 bool comes_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
 }

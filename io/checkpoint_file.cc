@@ -57,7 +57,7 @@ DType dtype_of(const hdf5::Dataset& dataset, const std::string& path) {
 }
 
 CheckpointInfo read_info(const hdf5::File& file) {
-  // For example a token shard, which ends with a closing record too.
+  // It may be a token shard, for example, which ends with a closing record too.
   if (!file.has_attribute("/", "step")) refuse(file.path(), "not a checkpoint");
   CheckpointInfo info;
   info.format_version = file.integer_attribute("/", "format_version");

@@ -310,7 +310,7 @@ void Writer::publish() {
   }
 }
 
-// After a fault: which of what this file needs is not there any more. A folder that somebody
+// Tells after a fault which of what this file needs is not there any more. A folder that somebody
 // removed has no place for a file, and a file that somebody removed while it was written looks
 // damaged when it is read.
 std::optional<PhaseFault> Writer::what_is_gone(const PhaseFault& fault) {

@@ -92,7 +92,7 @@ class KeptParts {
  public:
   void add(std::size_t begin, std::size_t end) { parts_.push_back({begin, end}); }
 
-  // To be called once, after add().
+  // Call it once, after add().
   void sort() {
     std::ranges::sort(parts_, {}, &Part::begin);
     for (std::size_t i = 1; i < parts_.size(); ++i) {
@@ -370,7 +370,8 @@ std::size_t HuggingFaceTokenizer::last_split(std::string_view text,
     }
     return 0;
   }
-  // From the end backwards: the place of each ASCII character in the normalised text.
+  // This goes backwards from the end. `place` is that of each ASCII character in the normalised
+  // text.
   std::size_t place = whole.size(), end = text.size();
   for (std::size_t at = text.size(); at-- > 1 && tries > 0;) {
     if (!stays_in_text(text[at])) continue;

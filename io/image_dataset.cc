@@ -63,7 +63,7 @@ class ImageDataset::Impl {
       }
       all.deviation[c] = std::sqrt(variance);
     }
-    // Without the rounding of the sums above, where nothing need be summed.
+    // One shard needs no sums, so it is returned without the rounding of those above.
     return headers_.shards.size() == 1 ? first : all;
   }
 

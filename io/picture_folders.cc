@@ -21,7 +21,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Split = FolderMeaning::Split;
 
-// In small letters.
+// Names of folders, in small letters.
 constexpr std::array<std::string_view, 2> kToTrainOn = {"train", "training"};
 constexpr std::array<std::string_view, 10> kHeldOut = {
     "test",       "testing", "val",        "valid", "validate",
@@ -69,8 +69,8 @@ std::size_t split_among(const Names& names, std::size_t first) {
   return names.size();
 }
 
-// From which name on splits are looked for: where the paths part, since a whole set may lie below
-// "dev" or "test"; else the last split that all are below. Nothing if there is no split.
+// Returns from which name on splits are looked for: where the paths part, since a whole set may lie
+// below "dev" or "test"; else the last split that all are below. Nothing if there is no split.
 std::optional<std::size_t> first_split(const std::vector<Names>& all) {
   const auto any_from = [&](std::size_t first) {
     return std::any_of(all.begin(), all.end(), [&](const Names& names) {

@@ -38,7 +38,7 @@ TextSource::TextSource(const std::vector<std::string>& inputs, std::uint64_t lim
   for (const std::string& input : inputs) add(input);
   if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", inputs.front()));
   for (const InputFile& input : inputs_) all_regular_ = all_regular_ && input.regular;
-  // Before a tokenizer is trained on them.
+  // Refuses what is no text before a tokenizer is trained on it.
   for (const InputFile& input : inputs_) {
     if (!input.regular || input.size == 0) continue;
     std::string beginning(std::min<std::uint64_t>(input.size, kTellingBytes), '\0');

@@ -56,7 +56,8 @@ FileFacts facts_of(const struct stat& status) {
   return facts;
 }
 
-// After ENOENT. Whether the name may be made; throws where the system's answer says nothing of it.
+// Call it after ENOENT. Returns whether the name may be made; throws where the system's answer says
+// nothing of it.
 bool is_absent(const std::string& path, ExitStatus status, bool folders_too) {
   struct stat facts {};
   if (patiently([&] { return ::lstat(path.c_str(), &facts); }) == 0 && S_ISLNK(facts.st_mode)) {

@@ -88,7 +88,7 @@ class NodeListParser {
   void require(bool ok, const std::string& what) const {
     if (!ok) throw ConfigError(fmt::format("the list of nodes '{}': {}", shown(list_), what));
   }
-  // Up to a comma outside of brackets.
+  // Reads an entry, up to a comma outside of brackets.
   std::vector<std::string> entry() {
     std::vector<std::string> names{""};
     while (!rest_.empty() && rest_.front() != ',') {

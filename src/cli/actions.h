@@ -1,4 +1,4 @@
-// For commands with an action as first argument: `trireme checkpoint verify`, `trireme data list`.
+// Commands with an action as first argument: `trireme checkpoint verify`, `trireme data list`.
 #pragma once
 
 #include <algorithm>

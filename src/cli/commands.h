@@ -33,7 +33,7 @@ struct Command {
   bool on_ranks = false;            // whether all ranks of a launcher may run it together
 };
 
-// In the order of --help.
+// The commands in the order of --help.
 const std::vector<Command>& commands();
 
 // Returns work that prints a text, only once if a launcher started several processes.

@@ -82,7 +82,7 @@ void say_what_the_job_has() {
       nodes, job));
 }
 
-// Without MPI: each node prints its own text.
+// Examines each node without MPI: each prints its own text.
 ExitStatus examine_each(const DoctorArguments& given) {
   if (!speaks_for_its_node()) return ExitStatus::kDone;
   const Fabric fabric = read_cluster(sources_of(given), /*strict=*/given.names_sources());
@@ -138,7 +138,7 @@ ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   compare_ports(nodes);
   std::vector<Finding> cables;
   if (places.fabric) cables = compare_with_cables(nodes, *places.fabric);
-  // Before the network is measured, which may hang where it does not work.
+  // The findings are printed before the network is measured, which may hang where it does not work.
   if (nodes.size() == 1) {
     print_text(doctor_text(nodes[0].node, nodes[0].findings));
     say_what_the_job_has();

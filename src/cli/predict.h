@@ -33,15 +33,15 @@ struct PredictArguments {
   std::string tokenizer;
 };
 
-// Pictures or texts at a time have at most so many bytes, for every rank holds them; one may have
-// more.
+// The pictures or texts that are read at a time have at most so many bytes, for every rank holds
+// them; a single one may have more.
 inline constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
 
 // A file with a line of JSON for each prediction. Members throw RunFolderError.
 class JsonLines {
  public:
-  // Collective over the world. An empty path, and on other ranks than the leading one: there is no
-  // such file.
+  // Collective over the world. There is no such file where the path is empty, and on other ranks
+  // than the leading one.
   JsonLines(Runtime& runtime, const std::string& path);
   void add(const Json& line);
   void flush();   // to whoever reads a pipe

@@ -43,7 +43,7 @@ std::vector<std::string> class_names(const InferenceModel& model) {
   return names;
 }
 
-// A mark of the checkpoint that is not what we write.
+// Refuses a mark of the checkpoint that is not what we write.
 [[noreturn]] void refuse_mark(const InferenceModel& model, const char* attribute,
                               const std::string& value, std::string_view expected) {
   throw CheckpointError(fmt::format("{}: its {} is '{}'; expected {}", model.trained_on().origin,
@@ -78,7 +78,7 @@ PictureSize size_of_training(const InferenceModel& model) {
   return *size;
 }
 
-// What pictures are brought to.
+// The size to which pictures are brought.
 PictureSize size_of_pictures(const InferenceModel& model, const PredictArguments& given) {
   const PictureSize size = given.picture_size ? *given.picture_size : size_of_training(model);
   const PictureSize seen = size_of_model(model);
@@ -115,7 +115,7 @@ class PictureSpeaker {
     json_.add(Json::object({{"file", picture}, {"likely", std::move(likely)}}));
   }
 
-  // Returns whether the next ones are in vain.
+  // Returns whether further pictures are in vain.
   bool flush() {
     json_.flush();
     return json_.in_vain();

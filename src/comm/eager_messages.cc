@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-// Also of a transport's variants: rc_mlx5, dc_x.
+// Whether a transport takes an adapter; its variants do, too: rc_mlx5, dc_x.
 bool takes_adapter(std::string_view transport) {
   constexpr std::array<std::string_view, 5> kWords = {"rc", "dc", "ud", "ib", "all"};
   return std::ranges::any_of(kWords, [&](auto word) { return transport.starts_with(word); });

@@ -93,8 +93,8 @@ void FlightRecorder::Impl::start_trace(const Stream& stream) {
 }
 
 Trace FlightRecorder::Impl::take_trace() {
-  // Without the lock: the stream may wait for an operation that another thread ends, and that
-  // thread takes the lock to record it.
+  // This is done without the lock: the stream may wait for an operation that another thread ends,
+  // and that thread takes the lock to record it.
   std::vector<Activity> of_stream;
   if (stream_trace_) of_stream = stream_trace_->finish();
   tracing = false;

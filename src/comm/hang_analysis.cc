@@ -226,7 +226,7 @@ class Explanation {
     return list(std::move(parts));
   }
 
-  // For several ranks that do not answer, on hosts from which no rank answers. Seen from the
+  // Describes several ranks that do not answer, on hosts from which no rank answers. Seen from the
   // judging rank's host, the network or these hosts are gone: "node2, node3 cannot be reached from
   // node1 (ranks 4, 5, 6, 7)".
   std::string of_lost_hosts(const std::vector<int>& ranks, int judge) const {
@@ -242,7 +242,7 @@ class Explanation {
                        hosts_[static_cast<std::size_t>(judge)], list(std::move(numbers)), missing);
   }
 
-  // For several ranks that wait for each other, or one that waits for itself.
+  // Describes several ranks that wait for each other, or one that waits for itself.
   std::string of_circle(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
     for (const int rank : ranks) {

@@ -93,10 +93,10 @@ std::vector<Operation> operations_of(const ConvolutionalConfig& config,
 Model model_of(std::string_view family, const OptionValues& keys, const ConvolutionalConfig& config,
                const ConvolutionalNetwork& network);
 
-// For the layers NAME.* of a block.
+// The context of the layers NAME.* of a block.
 nn::LayerContext layer_of(nn::ParameterSet& parameters, const nn::BuildContext& build,
                           const std::string& name);
-// Who share the statistics of batch norms, or null.
+// The ranks that share the statistics of batch norms, or null.
 std::shared_ptr<Communicator> sharing_norms(const ConvolutionalConfig& config,
                                             nn::BuildContext& build);
 

@@ -17,7 +17,8 @@ std::int64_t first_row_here(const Parameter& table) {
 std::int64_t valid_rows_here(const Parameter& table) {
   return table.placement().extent[0];
 }
-// Without the padding: token first_row_here() + valid_rows_here() is another rank's.
+// Returns the rows without the padding: token first_row_here() + valid_rows_here() is another
+// rank's.
 Tensor valid_rows_of(const Tensor& memory, const Parameter& table) {
   return memory.rows(0, valid_rows_here(table));
 }
@@ -195,7 +196,7 @@ Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, cons
     gathered = ctx.allocate({parallel.size(), rows, local}, DType::kF32);
     parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
   }
-  // From (ranks, rows, local) to (rows, vocabulary), without the padding.
+  // The logits go from (ranks, rows, local) to (rows, vocabulary), without the padding.
   const std::int64_t vocabulary = table.placement().global[0];
   if (parallel.size() == 1 && local == vocabulary) return part;
   const std::int64_t each = (vocabulary + parallel.size() - 1) / parallel.size();

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(256)
   });
 }
 
-// For one chunk: x - mean, and the gradient of what was clamped.
+// Loads for one chunk x - mean, and the gradient of what was clamped.
 template <class T>
 __device__ inline void load_gradient(const Norm& norm, const Columns& at, const View<T>& dy,
                                      const View<T>& x, const View<T>& y, std::int64_t begin,

@@ -46,7 +46,7 @@ class MatmulEngine {
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
   // Whether the engine can fuse everything that this call asks for beyond the product.
   virtual bool fuses(const MatmulCall&) { return false; }
-  // For the user: what computes products of this type, "oneDNN 2.6.3 (AVX-512)".
+  // Tells the user what computes products of this type, "oneDNN 2.6.3 (AVX-512)".
   virtual std::string_view description(DType dtype) const = 0;
   // Whether products of this type run on instructions of that type.
   virtual bool is_native(DType) const { return true; }

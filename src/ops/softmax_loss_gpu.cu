@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kHeldThreads, 1)
     const std::int32_t target = targets[row];
     const bool masked = target == kMaskedTarget;
     const bool here = !masked && 0 <= target && target < valid;
-    // Before any thread writes the gradient, which may be in the same place.
+    // This reads before any thread writes the gradient, which may be in the same place.
     if (threadIdx.x == 0) target_logit[row] = here ? logits[begin + target] : 0.0f;
     wait_for_copies();
     float maximum = -infinity();

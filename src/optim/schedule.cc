@@ -25,7 +25,7 @@ std::int64_t default_decay(LearningRateCurve curve, std::int64_t after_warmup) {
   return std::max<std::int64_t>(steps, 1);
 }
 
-// From 1 at u = 0 to 0 at u = 1.
+// Falls from 1 at u = 0 to 0 at u = 1.
 double half_cosine(double u) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * u));
 }

@@ -67,7 +67,7 @@ struct WholeMatrices::Message {
 
   // Whether the run lies in the matrix as it does in memory.
   bool runs_on() const { return placement.local[1] == placement.global[1]; }
-  // Then its place in the matrix.
+  // If it does, its place in the matrix.
   FlatRange within(const WholeMatrix& matrix) const {
     const std::int64_t shift = (placement.offset[0] - matrix.rows.begin) * matrix.columns();
     return {elements.begin + shift, elements.end + shift};

@@ -18,7 +18,7 @@ class WholeParameters {
   // Collective over the ranks of a stage, each of which adds the same parameters, in one order.
   explicit WholeParameters(const ProcessGrid& grid);
 
-  // Before the first step. Allocates what is kept of the parameter, which is zero.
+  // Call it before the first step. Allocates what is kept of the parameter, which is zero.
   void add(ops::Context& ctx, const nn::Parameter& parameter, const UpdateRule& rule);
   bool empty() const { return members_.empty(); }
   // What the rule is told, at an address that stays. The parameter has been added.

@@ -150,7 +150,7 @@ void GradientReducer::begin_runs(int runs, int run_length) {
 void GradientReducer::prepare(const nn::FlatGroup& group) {
   if (const auto found = by_flat_.find(&group); found != by_flat_.end()) {  // it trains
     Group& prepared = *found->second;
-    // Or contributions of two runs would mix. (A group that several blocks use may wait for
+    // Otherwise contributions of two runs would mix. (A group that several blocks use may wait for
     // others.)
     TRIREME_CHECK(
         std::ranges::find(shared_, &prepared) != shared_.end() ||

@@ -117,7 +117,7 @@ StageWalk::Problem StageWalk::exchange(const PipelineStep& step) {
   for (const PipelineMessage& message : step.sends) {
     if (const Problem problem = send(message)) return problem;
   }
-  // After all sends: an exchange cannot send what it receives.
+  // Receives come after all sends: an exchange cannot send what it receives.
   for (const PipelineMessage& message : step.receives) {
     if (const Problem problem = receive(message)) return problem;
   }

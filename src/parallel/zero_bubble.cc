@@ -136,7 +136,7 @@ PipelineSchedule zero_bubble(const char* name, const PipelineLayout& layout, int
 }  // namespace
 
 PipelineSchedule zb_h1_schedule(int stages, int micro_batches) {
-  // In flight as in 1F1B.
+  // As many are in flight as in 1F1B.
   const auto in_flight = [](const PipelineLayout& layout, int part) {
     return layout.parts() - part;
   };

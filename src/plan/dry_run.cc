@@ -110,7 +110,7 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   const double batches = micro_batches_run(input, most_micro_batches(input));
   const double slices = slices_of_losses(input);
   const auto share = static_cast<double>(stages) / all_stages;
-  // Two tensor ranks, two steps, and twice for a long step.
+  // The 8: two tensor ranks, two steps, and twice for a long step.
   return 8 * batches *
          (kScheduledStep * static_cast<double>(stages) * all_stages * input.step.stage.chunks +
           kBlock * share * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
@@ -135,7 +135,7 @@ void add_kinds(const DryRunInput& input, int place, int replicas,
   results.push_back(std::move(first));
 }
 
-// Before dry runs of so many stages and kinds of replicas.
+// Call it before dry runs of so many stages and kinds of replicas.
 void check_seconds(const DryRunInput& input, std::size_t stages, std::size_t kinds) {
   if (static_cast<double>(kinds) * seconds_of(input, stages) <= kMostSeconds) return;
   throw ConfigError(fmt::format(

@@ -52,7 +52,7 @@ struct Rank {
     ctx.allocator->reached({.name = "step"});
   }
 
-  // Before the model is gone.
+  // Call it before the model is gone.
   void take_into(DryRunResult& result) {
     result.memory = ctx.allocator->stats();
     result.traffic = runtime.take_traffic();
@@ -60,7 +60,7 @@ struct Rank {
   }
 };
 
-// What the host has read ahead of its use.
+// Returns what the host has read ahead of its use.
 std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank,
                                               const parallel::Stage& stage, int count) {
   std::vector<nn::HostMicroBatch> held;

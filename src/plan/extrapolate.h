@@ -1,4 +1,4 @@
-// From dry runs of few micro-batches to one of many.
+// Extrapolates from dry runs of few micro-batches to one of many.
 #pragma once
 
 #include <cstdint>

@@ -120,7 +120,7 @@ Plot losses_of(const RunHistory& history, std::vector<PlotEvent> events) {
           .events = std::move(events)};
 }
 
-// Without lines if no evaluation has told it.
+// Returns a plot of the accuracy, without lines if no evaluation has told it.
 Plot accuracy_of(const RunHistory& history, std::vector<PlotEvent> events) {
   Plot plot{.title = "Accuracy",
             .x_label = "step",

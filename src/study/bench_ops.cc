@@ -121,8 +121,8 @@ class OpsBench {
             [&] { ops::linear_backward_weight(ctx_, dy, x, dw, Tensor()); });
   }
 
-  // 2 products forward and 5 backward, of 2 T T D operations each, of which causal attention counts
-  // half.
+  // There are 2 products forward and 5 backward, of 2 T T D operations each, of which causal
+  // attention counts half.
   void measure_all(const models::AttentionSizes& sizes) {
     if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
     const ops::AttentionShape& shape = sizes.shape;
@@ -135,7 +135,7 @@ class OpsBench {
         fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
     const double product =
         (shape.causal ? 1.0 : 2.0) * static_cast<double>(rows * shape.length * out_row);
-    // Runs first, since the backward pass reads its results.
+    // The forward runs first, since the backward pass reads its results.
     ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum);
     measure({"attention", text, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
             [&] { ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum); });
@@ -313,7 +313,7 @@ class OpsBench {
                               .clamp = sizes.clamps ? ops::kRelu6 : ops::kNoClamp};
     const std::string text =
         fmt::format("{} x {}{}", sizes.rows, sizes.channels, sizes.adds_residual ? ", added" : "");
-    // Runs first, since the others read its result.
+    // This runs first, since the others read its result.
     ops::batch_moments(ctx_, x, moments);
     measure({"batch_moments", text, 0.0, 0.0, bytes_of({x})},
             [&] { ops::batch_moments(ctx_, x, moments); });
@@ -333,7 +333,7 @@ class OpsBench {
     const Tensor x = tensor(shape.input()), y = tensor(shape.output());
     const Tensor which = ctx_.allocate(shape.output(), DType::kI32);
     const std::string text = fmt::format("{}x{} {}", shape.height, shape.width, shape.channels);
-    // Runs first, since the backward reads which.
+    // This runs first, since the backward reads `which`.
     ops::max_pooling(ctx_, shape, x, y, which);
     measure({"max_pooling", text, 0.0, 0.0, bytes_of({x, y, which})},
             [&] { ops::max_pooling(ctx_, shape, x, y, which); });

@@ -1,4 +1,4 @@
-// In a file of its own, since Boost's header takes long to compile.
+// This has a file of its own, since Boost's header takes long to compile.
 #include <boost/math/distributions/students_t.hpp>
 
 #include "trireme/base/error.h"

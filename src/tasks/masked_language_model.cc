@@ -21,7 +21,7 @@ namespace {
 
 class MaskedTexts final : public TextData {
  public:
-  // `masking`: of samples of the data, which has as many tokens in each as they have of text.
+  // `masking` masks samples of the data, which have as many tokens as its samples have of text.
   MaskedTexts(std::shared_ptr<const TokenDataset> data, std::shared_ptr<const TextMasking> masking,
               bool training)
       : TextData(std::move(data), masking->special().vocabulary),

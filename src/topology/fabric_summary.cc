@@ -19,7 +19,7 @@ void add_source(std::vector<FabricSource>& sources, FabricSource source) {
   if (std::ranges::find(sources, source) == sources.end()) sources.push_back(source);
 }
 
-// "mlx5_10" after "mlx5_2".
+// Orders names by their numbers: "mlx5_10" comes after "mlx5_2".
 struct ByNumbers {
   bool operator()(const std::string& a, const std::string& b) const {
     const auto key = [](const std::string& text) {

@@ -90,7 +90,7 @@ class Merge {
     return "";
   }
 
-  // Sets twin_: of each host of `detailed` the same host of `trusted`.
+  // Sets twin_: for each host of `detailed` the same host of `trusted`.
   void pair_hosts() {
     const Hosts theirs(trusted_), ours(detailed_);
     const std::vector<int> found = match_nodes(ours.names, theirs.names);
@@ -107,7 +107,7 @@ class Merge {
     return trusted_leaves_[static_cast<std::size_t>(host)];
   }
 
-  // Sets matched_: of each leaf switch of `detailed` the one of `trusted` that has most of its
+  // Sets matched_: for each leaf switch of `detailed` the one of `trusted` that has most of its
   // hosts. A switch above leaf switches is that of hosts that no leaf switch has.
   void match_leaves() {
     std::map<int, std::map<int, int>> votes;

@@ -1,4 +1,4 @@
-// Measuring.
+// Measures a network.
 #include "trireme/topology/probe.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class Prober {
     for (int distance = 0; distance <= blocks_.tiers(); ++distance) {
       const ProbeRounds rounds = probe_rounds(blocks_, distance);
       if (rounds.flow.empty()) continue;
-      // No two ranks may be at a distance in between, as where each leaf has one node.
+      // There may be no two ranks at a distance in between, as where each leaf has one node.
       probe.rates.distances.resize(static_cast<std::size_t>(distance) + 1);
       probe.rates.distances.back() = measure(distance, rounds, probe);
     }
@@ -176,7 +176,7 @@ class Prober {
     return times;
   }
 
-  // Collective. Half of the time that a small message takes there and back.
+  // Collective. Returns half of the time that a small message takes there and back.
   double measure_latency(const ProbeRound& round) {
     std::vector<double> seconds(kPingRounds * round.size());
     for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -192,7 +192,8 @@ class Prober {
     return low(std::move(seconds));
   }
 
-  // A quarter is lower: what else runs on the hosts only adds to a latency.
+  // Returns the value below which a quarter lies: what else runs on the hosts only adds to a
+  // latency.
   static double low(std::vector<double> values) {
     const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
     std::nth_element(values.begin(), place, values.end());
@@ -218,7 +219,7 @@ class Prober {
     return low(std::move(seconds)) / (itself ? 1.0 : 2.0);
   }
 
-  // Collective. The usual rank's.
+  // Collective. Returns the costs of the usual rank.
   SimulatedCosts measure_costs() {
     comm_.barrier().wait_host();
     SimulatedCosts costs;

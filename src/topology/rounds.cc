@@ -111,7 +111,7 @@ Rounds tree(int ranks, double bytes) {
   return rounds;
 }
 
-// To term 0 and back.
+// Adds up to term 0, and sends the result back.
 Rounds binomial(int ranks, double bytes) {
   Rounds rounds;
   add_fold(rounds, ranks, bytes);
@@ -125,7 +125,7 @@ Rounds binomial(int ranks, double bytes) {
   return rounds;
 }
 
-// Up the tiers with additions, or down, in which case the order is that of the way up.
+// Goes up the tiers with additions, or down, in which case the order is that of the way up.
 Rounds tiered(const std::vector<int>& sizes, double bytes, bool reduces) {
   Rounds rounds;
   for (std::size_t hop = 0; hop < sizes.size(); ++hop) {
@@ -256,7 +256,7 @@ std::optional<Rounds> rounds_of(Collective collective, Algorithm algorithm, int 
   return {};
 }
 
-// For any blocks: up or down the tiers, or from the root.
+// Goes up or down the tiers, or from the root, for any blocks.
 Rounds tiered_rounds(Pattern pattern, int hops, double bytes) {
   Rounds rounds;
   for (int hop = 0; hop < hops; ++hop) {

@@ -43,7 +43,7 @@ std::string read_config_json(Communicator& comm, const std::string& from) {
   });
 }
 
-// What config.json says of the model, and over it what was asked for.
+// Returns what config.json says of the model, and over it what was asked for.
 models::ForeignRequest request_of(const std::string& config_json,
                                   const models::ModelRequest& asked) {
   if (config_json.empty()) return {asked, {}};
@@ -152,7 +152,7 @@ class Import {
       const std::int64_t count = std::min(kReadAtOnce, end - at);
       read_floats(one, at, count, a);
       read_floats(other, at, count, b);
-      // Bits, so that NaN equals itself.
+      // These are compared as bits, so that NaN equals itself.
       if (a.size() != b.size() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) != 0) {
         return false;
       }
@@ -256,7 +256,7 @@ class Import {
                            [](T value) { return static_cast<float>(value); });
   }
 
-  // Elements [at, at + count) of a tensor in the files.
+  // Reads the elements [at, at + count) of a tensor in the files.
   void read_floats(const SafetensorsEntry& entry, std::int64_t at, std::int64_t count,
                    std::vector<float>& values) {
     values.clear();  // of another type there are none

@@ -20,7 +20,7 @@ bool is_plain(char c) {
   return letter || (c >= '0' && c <= '9') || kPlain.find(c) != std::string_view::npos;
 }
 
-// For values on #SBATCH lines, because no way of quoting works in every version of Slurm.
+// Checks values on #SBATCH lines, because no way of quoting works in every version of Slurm.
 void check_plain(const std::string& key, std::string_view text, std::string_view also = "") {
   for (const char c : text) {
     if (is_plain(c) || also.find(c) != std::string_view::npos) continue;

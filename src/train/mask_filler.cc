@@ -33,7 +33,7 @@ std::size_t texts_at_once(std::span<const TextToFill> texts, std::size_t replica
   for (; count < texts.size(); ++count) {
     masks = std::max(masks, texts[count].masks.size());
     const std::size_t rows = (count / replicas + 1) * replicas * masks;
-    // Without a product that could overflow.
+    // This divides, since a product could overflow.
     if (count > 0 && rows > kMostBytesTold / kBytesOfLikely / top) break;
   }
   return count;

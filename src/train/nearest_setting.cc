@@ -78,7 +78,8 @@ class Search {
     return groups;
   }
 
-  // With the weakest recomputation and the largest micro-batch that fit, the latter first.
+  // Returns one with the weakest recomputation and the largest micro-batch that fit, the latter
+  // first.
   std::optional<Config> nearest_of_batches(Config config) const {
     const std::vector<int> sizes = micro_batches(config);
     if (sizes.empty()) return {};

@@ -358,7 +358,7 @@ bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
   }
 }
 
-// Empty if the learning rate goes on smoothly.
+// Describes a leap of the learning rate; empty if it goes on smoothly.
 std::string RunCheckpoints::words_on_leap(const Checkpoint& checkpoint) const {
   try {
     const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
@@ -394,7 +394,7 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
   }
   const std::string arithmetic = words_on_arithmetic(checkpoint);
   if (!arithmetic.empty()) rounding += (rounding.empty() ? "" : "; ") + arithmetic;
-  // Elsewhere they change no bit.
+  // Where they do not matter, they change no bit.
   const bool matters = sums_depend_on_algorithm(run_.config.comm);
   for (const auto& [key, value] :
        matters ? recorded_plans() : std::map<std::string, std::string>()) {

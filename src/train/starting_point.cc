@@ -41,8 +41,8 @@ bool holds_a_branch(const std::vector<SupersededFile>& files) {
                      [](const SupersededFile& file) { return !file.copied; });
 }
 
-// After how many steps a start stands that has nothing from the run's own history: not even the
-// weights of step 0, which may have been imported.
+// The number of steps after which a start stands that has nothing from the run's own history: not
+// even the weights of step 0, which may have been imported.
 constexpr std::int64_t kNothingInherited = -1;
 
 constexpr std::string_view kAuto = "auto ";

@@ -49,8 +49,8 @@ std::size_t held(const Config& config, const nn::ModelPlan& model, const GridSha
       {.model = model, .step = std::move(step), .grid = grid, .micro = config.batch.micro});
 }
 
-// Without batch.runs, from shard.stage 2 on: whether each micro-batch is reduced, or the sum of a
-// data replica's.
+// Chooses, without batch.runs and from shard.stage 2 on, whether each micro-batch is reduced, or
+// the sum of a data replica's.
 Gradients smaller_gradients(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
                             const parallel::StepOptions& step, const parallel::WorkSplit& work) {
   const int micro_batches = work.micro_batches(), replicas = work.replicas();

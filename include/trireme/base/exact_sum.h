@@ -101,7 +101,7 @@ class ExactSum {
     auto copy = limbs_;
     return take_exact_value(copy.data());
   }
-  // To be added to those of other ranks.
+  // The limbs, to be added to those of other ranks.
   std::span<std::int64_t> limbs() { return limbs_; }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-// In the order of kAxes: ranks that differ in the last axis alone are neighbours.
+// The axes, in the order of kAxes: ranks that differ in the last axis alone are neighbours.
 enum class Axis {
   kReplicate,  // data parallelism among whole copies of the model's state
   kShard,      // data parallelism among the ranks that share one copy

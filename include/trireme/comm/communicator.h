@@ -92,7 +92,7 @@ class Communicator {
   virtual bool exchanges_in_order(DeviceKind /*device*/) const { return false; }
   virtual Work barrier() = 0;
 
-  // For allocate_carried. Returns GPU memory of the kind that the backend can share among ranks, or
+  // Returns GPU memory of the kind that the backend can share among ranks, for allocate_carried, or
   // nullptr where the backend has no such memory.
   virtual Buffer backend_memory(std::size_t bytes);
   // Collective: either all ranks of the communicator register or none does. Registers such memory

@@ -91,7 +91,7 @@ class FlightRecorder {
     const Phase* outer_;  // see Impl::enter
   };
 
-  // For the backends. During its lifetime, the backend queues on the stream what makes later work
+  // Backends make one. During its lifetime, the backend queues on the stream what makes later work
   // wait for an operation.
   class StreamWait {
    public:

@@ -9,7 +9,8 @@
 namespace trireme {
 
 struct NcclTuning {
-  // For every communicator (ncclConfig_t; its names in parentheses). Empty: NCCL decides.
+  // These hold for every communicator (ncclConfig_t; its names in parentheses). Empty: NCCL
+  // decides.
   std::optional<int> min_channels, max_channels;  // (minCTAs, maxCTAs): each takes part of the GPU
   std::optional<int> channels_per_peer;           // on other nodes (nChannelsPerNetPeer, 2.28)
   std::optional<int> traffic_class;               // of the network (trafficClass)

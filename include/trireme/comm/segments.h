@@ -1,4 +1,4 @@
-// Into what algorithms cut their buffers, for those who predict them.
+// The segments into which algorithms cut their buffers, for those who predict them.
 #pragma once
 
 #include <algorithm>

@@ -39,7 +39,7 @@ class SumTree {
   bool stands_for_term(int rank) const { return rank_of(term_of(rank)) == rank; }
 
  private:
-  // From a rank to the nearer one of a term's ranks.
+  // The distance from a rank to the nearer one of a term's ranks.
   int distance(int rank, int term) const {
     const int first = first_rank_of(term), near = blocks_->distance(rank, first);
     return is_paired(first) ? std::min(near, blocks_->distance(rank, first + 1)) : near;

@@ -35,8 +35,8 @@ struct ParameterUse {
   // Whole weights stay here. Otherwise only the shard's do, and the parameters have weights between
   // gather and release.
   bool whole_weights = true;
-  // The weights are no copy of the master values, so they are not these in fp32, either. For groups
-  // that train.
+  // The weights are no copy of the master values, so they are not the same memory in fp32, either.
+  // This is for groups that train.
   bool apart = false;
 };
 
@@ -72,7 +72,7 @@ class FlatGroup {
     FlatRange elements;  // of the parameter's local memory
     std::int64_t at;     // of the first one in the shard
   };
-  // In the order of the memory. Parameters without elements in the shard are left out.
+  // The parts in the order of the memory. Parameters without elements in the shard are left out.
   const std::vector<Part>& parts() const { return parts_; }
   // The number of contributions to the gradients in a micro-batch.
   int uses() const;

@@ -69,7 +69,7 @@ class Value {
   DType dtype() const { return tensor_.dtype(); }
   bool needs_gradient() const { return slot_.id_ >= 0; }
   GradientSlot slot() const { return slot_; }
-  // For a gradient function that reads the tensor.
+  // Keeps the tensor for a gradient function that reads it.
   Kept kept() const;
 
  private:

@@ -17,7 +17,7 @@ struct ArithmeticChange {
   // Whether it touches results of a context that computes in this type.
   bool (*touches)(const Context&, DType compute) = nullptr;
 };
-// In ascending order, from 2 on. 1 is what came before the table: checkpoints without a number.
+// The table, in ascending order, from 2 on. 1 is what came before it: checkpoints without a number.
 std::span<const ArithmeticChange> arithmetic_changes();
 
 // The number of the last one.

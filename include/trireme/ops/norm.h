@@ -23,8 +23,8 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
 // threads. Either may be undefined.
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias);
-// Both, with the same bits. A GPU reads dy and x once, if all are of one type and a row has 256 to
-// 1024 columns, a multiple of eight.
+// Does both, with the same bits. A GPU reads dy and x once, if all are of one type and a row has
+// 256 to 1024 columns, a multiple of eight.
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
                          const Tensor& dx, const Tensor& dweight, const Tensor& dbias);

@@ -52,7 +52,7 @@ class Optimizer {
     FlatShard shard;
     States states;  // of the rule, then the average of the weights if there is one
   };
-  // In the order of the memory. A group that is frozen has none.
+  // The pieces of a group, in the order of the memory. A group that is frozen has none.
   std::span<const Piece> pieces(std::size_t group) const { return pieces_.at(group); }
   // The states of elements of a group's shard that belong to one parameter. An average of the
   // weights is among them.
@@ -75,7 +75,8 @@ class Optimizer {
     std::vector<std::pair<const Piece*, Tensor>> of_pieces;  // in the order of pieces_
     std::map<const nn::Parameter*, Tensor> by_parameter;     // this rank's part
   };
-  // For the pieces whose rules work on whole matrices: the gradients' memory, or memory for a step.
+  // Returns the directions of the pieces whose rules work on whole matrices: in the gradients'
+  // memory, or in memory for a step.
   Directions make_directions(ops::Context& ctx) const;
 
   std::optional<ops::WeightAverage> average_;

@@ -20,8 +20,9 @@ struct WholeParameter {
   // (2) fp64: the sums of the squares of its master values and of the gradients that prepare()
   // left.
   Tensor squares;
-  // Where a matrix has averages of its lines (LineWork): these, fp32, the mean of the rows' (1),
-  // and where the shard's elements lie in the matrix. The first of a box is the shard's `at`.
+  // Where a matrix has averages of its lines (LineWork), these hold them, fp32, the mean of the
+  // rows' (1), and where the shard's elements lie in the matrix. The first of a box is the shard's
+  // `at`.
   Tensor rows, columns, mean;
   struct Box {
     ops::MatrixBox box;
@@ -118,8 +119,8 @@ class UpdateRule {
   virtual const LineWork* lines(const Shape& /*global*/) const { return nullptr; }
   // Whether update() needs WholeParameter::squares.
   virtual bool needs_lengths() const { return false; }
-  // Before lengths are taken: may change the gradients and states. Gradients of a step that is
-  // skipped may be anything.
+  // Called before lengths are taken; may change the gradients and states. Gradients of a step that
+  // is skipped may be anything.
   virtual void prepare(ops::Context& /*ctx*/, const FlatShard& /*shard*/,
                        const States& /*states*/) const {}
   // Updates the shard and its states by one step, with the values of the context's StepState;

@@ -10,9 +10,9 @@ struct PipelineLayout {
     // Part by part from the first stage to the last, and again from the first: chunk c of stage s
     // is part c * stages + s, as interleaved schedules want it.
     kLoop,
-    // From the first stage to the last, and back: every second chunk goes from the last stage to
-    // the first. With two chunks the first stage holds both ends of the model, and the last stage
-    // hands its first chunk's values to its second.
+    // Chunks go from the first stage to the last, and back: every second one goes from the last
+    // stage to the first. With two chunks the first stage holds both ends of the model, and the
+    // last stage hands its first chunk's values to its second.
     kV,
   };
 

@@ -1,4 +1,4 @@
-// In which progress is told.
+// The unit in which progress is told.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ class CheckpointCadence {
   std::optional<std::int64_t> every_;
   double between_failures_, write_;
   std::int64_t step_;
-  // Since the last checkpoint.
+  // What has passed since the last checkpoint.
   double seconds_ = 0.0;
   std::int64_t steps_ = 0;
   double step_seconds_ = 0.0;  // mean of the steps since the last checkpoint, or before it

@@ -23,8 +23,8 @@ GridShape resolve_run_grid(const Config& config, int ranks);
 // run.same_bits that such a model cannot have.
 void check_joined_replicas(const Config& config, const GridShape& grid);
 
-// For a start that continues a run with run.same_bits on other ranks than before. If the data
-// replicas of grid.* no longer divide the runs of micro-batches, changes config.grid to a grid
+// Call it for a start that continues a run with run.same_bits on other ranks than before. If the
+// data replicas of grid.* no longer divide the runs of micro-batches, changes config.grid to a grid
 // whose replicas do, within what is given of grid.*; or else gives run.same_bits up. Returns a line
 // for the user, or nothing if all is as it was.
 std::string keep_same_bits(Config& config, int ranks);

@@ -39,11 +39,11 @@ std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor in
 std::unique_ptr<Task> make_stepwise_all_to_all(TransportPtr transport, Tensor input, Tensor output);
 // log2(size) rounds, in each of which a rank sends half of the buffer.
 std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input, Tensor output);
-// Along binomial trees and chains (tree.cc).
+// These go along binomial trees and chains (tree.cc).
 std::unique_ptr<Task> make_binomial_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root);
 std::unique_ptr<Task> make_chain_broadcast(TransportPtr transport, Tensor data, int root);
-// Along the tiers of the network (tiered_task.h).
+// These go along the tiers of the network (tiered_task.h).
 std::unique_ptr<Task> make_tiered_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor input,
                                                  Tensor output, ReduceOp op);
@@ -53,9 +53,9 @@ std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data,
 std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport);
 // The message of make_transfer.
 std::unique_ptr<Task> make_message(TransportPtr transport, Transfer transfer);
-// Through one rank of each node for each other node (tiered_all_to_all.cc).
+// This goes through one rank of each node for each other node (tiered_all_to_all.cc).
 std::unique_ptr<Task> make_tiered_all_to_all(TransportPtr transport, Tensor input, Tensor output);
-// Around a ring (ring.cc). The reductions add in its order.
+// These go around a ring (ring.cc). The reductions add in its order.
 std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,
                                                ReduceOp op);

@@ -73,7 +73,7 @@ class RingTask : public SegmentedTask {
     transport().send(raw ? at(give.begin) : slot.buffers[static_cast<std::size_t>(round) % 2].get(),
                      give.size() * sent, rank_at(position_ + 1));
   }
-  // After the last round.
+  // Call it after the last round.
   void finish_reduction(std::size_t segment) {
     if (rounds() == 0) {
       const Range own = own_part(segment);

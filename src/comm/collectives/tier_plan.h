@@ -31,7 +31,7 @@ struct Subtree {
   bool is_single(const SumTree& tree) const {
     return level < 0 || (level == 0 && index >= tree.pairs());
   }
-  // In the order of ranks; subtrees that do not overlap differ.
+  // A number that rises in the order of ranks; those of subtrees that do not overlap differ.
   long order() const { return level < 0 ? index : 2L * (long{index} << level); }
   Subtree left(const SumTree&) const {
     return level == 0 ? Subtree{-1, 2 * index} : Subtree{level - 1, 2 * index};

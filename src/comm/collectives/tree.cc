@@ -71,7 +71,7 @@ class BinomialBroadcast final : public ForwardedBroadcast {
   int root_, self_;
 };
 
-// In the order of the network, beginning at the root.
+// The data pass along all ranks in the order of the network, beginning at the root.
 class ChainBroadcast final : public ForwardedBroadcast {
  public:
   ChainBroadcast(TransportPtr transport, Tensor data, int root)

@@ -33,8 +33,8 @@ class DeviceOperation {
   void entered(const Stream& stream);
   void failed(std::exception_ptr fault);
 
-  // For the engine's thread. An operation that is still being entered counts as begun after a
-  // while, because peers are missing then. These throw the session's fault.
+  // The engine's thread calls these. An operation that is still being entered counts as begun after
+  // a while, because peers are missing then. They throw the session's fault.
   bool begun();
   bool ended();
 

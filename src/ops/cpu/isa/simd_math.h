@@ -77,7 +77,7 @@ TRIREME_INLINE float bf16_to_fp32(std::uint16_t x) {
   return bits_to_float(static_cast<std::uint32_t>(x) << 16);
 }
 
-// To nearest even; NaN stays NaN (as BFloat16 does).
+// Rounds to nearest even; NaN stays NaN (as BFloat16 does).
 TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
   const std::uint32_t word = float_to_bits(x);
   const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
