@@ -136,7 +136,7 @@ PipelineSchedule zero_bubble(const char* name, const PipelineLayout& layout, int
 }  // namespace
 
 PipelineSchedule zb_h1_schedule(int stages, int micro_batches) {
-  // As many are in flight as in 1F1B.
+  // The number in flight is that of 1F1B.
   const auto in_flight = [](const PipelineLayout& layout, int part) {
     return layout.parts() - part;
   };

@@ -7,6 +7,7 @@
 - what stands at the top level, and that source files and folders are named in snake_case;
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
 - that only `comm` and `config` list the dimensions of the grid one by one;
+- that no comment begins with Of, As or By: one begins with what a thing is or does;
 - that every relative link of a page points to something that exists, and to a heading of it;
 - that the front page and the map of the code stay short;
 - that each table of perf/raw says what, where and when it was measured;
@@ -229,6 +230,41 @@ def check_looks(root, files):
             yield f"{path}: {found}: use base/files.h, or base/kernel_files.h for /proc and /sys"
 
 
+# Where the rule on comments holds, and those that may begin so (with so much of their line).
+COMMENTED = ("include/", "src/", "io/", "tests/")
+COMMENT_MARK = {**dict.fromkeys(SOURCE | {".inc"}, "//"),
+                **dict.fromkeys((".py", ".sh", ".cmake", "CMakeLists"), "#")}
+BEGINS_WITH = re.compile(r"(Of|As|By)\b")
+BEGINS_WELL = {
+    "include/trireme/config/steps.h": "As options.h says of them",
+    "src/config/optimizer_config.cc": "As the optimizer has it",
+    "tests/unit/config_test.cc": "Of a table what it holds counts",
+    "tests/unit/config_values_test.cc": "Of every number",
+}
+
+
+def comment_begins(text, mark):
+    """(number, comment) of each line that begins a paragraph of a comment with lines of its own."""
+    above = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        indent, found, comment = line.partition(mark)
+        goes_on = above[len(indent):].startswith(mark + " ")  # also a comment that began behind code
+        if found and not indent.strip() and not goes_on:
+            yield number, comment.strip()
+        above = line
+
+
+def check_comments(root, files):
+    """What begins so says neither what a thing is nor what it does, and has no verb."""
+    for path in files:
+        mark = COMMENT_MARK.get("CMakeLists" if path.endswith("CMakeLists.txt") else Path(path).suffix)
+        if mark is None or not path.startswith(COMMENTED):
+            continue
+        for number, comment in comment_begins((root / path).read_text(encoding="utf-8"), mark):
+            if BEGINS_WITH.match(comment) and not comment.startswith(BEGINS_WELL.get(path, "\n")):
+                yield f"{path}:{number}: a comment begins with what a thing is or does, not with {comment.split()[0]}"
+
+
 def prose(path):
     """A page without its blocks of code."""
     return re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -334,8 +370,8 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_dimensions(root, files), *check_looks(root, files), *check_links(root, files),
-            *check_short_pages(root, files), *check_raw_figures(root, files),
+            *check_dimensions(root, files), *check_looks(root, files), *check_comments(root, files),
+            *check_links(root, files), *check_short_pages(root, files), *check_raw_figures(root, files),
             *check_tests_run(root, files), *check_version(root, files)]
 
 
@@ -438,6 +474,16 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"src/base/a.cc": text, "src/train/a.cc": text, "io/b.cc": "std::ofstream(path); exists(path);"},
                     "src/train/a.cc: ifstream: use base/files.h, or base/kernel_files.h for /proc and /sys",
                     "src/train/a.cc: filesystem::exists: use base/files.h, or base/kernel_files.h for /proc and /sys")
+
+    def test_a_comment_that_begins_with_of_as_or_by(self):
+        message = "a comment begins with what a thing is or does, not with"
+        self.expect({"src/base/a.cc": "// Of the process.\nint a;  // as b\n  // By name.\n//\n  // By\n  // name.\n",
+                     "tests/mpi/CMakeLists.txt": "# Runs it.\n#\n# As below.\n"},
+                    f"src/base/a.cc:1: {message} Of", f"src/base/a.cc:3: {message} By",
+                    f"src/base/a.cc:5: {message} By", f"tests/mpi/CMakeLists.txt:3: {message} As")
+        self.expect({"src/base/a.cc": "// The names,\n// By rank.\nint a;  // a number\n        // Of b.\n// Ofen\n",
+                     "src/base/b.md": "# By name\n",
+                     "src/config/optimizer_config.cc": "  // As the optimizer has it: 0."})
 
     def test_link_to_nothing(self):
         self.expect({"README.md": "see [it](src/none.md)"},
