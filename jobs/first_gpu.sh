@@ -249,7 +249,7 @@ run_step() {
   folder=$out/$(folder_of "$i")
   mkdir -p "$folder"
   echo "${commands[i]}" > "$folder/command"
-  # In the background, so that a signal to this script is seen at once.
+  # It runs in the background, so that a signal to this script is seen at once.
   (cd "$folder" && FIRST_GPU_STEP=$$-$i exec timeout -k 10 "$limit" bash -c "${commands[i]}") \
     < /dev/null > "$folder/stdout" 2> "$folder/stderr" &
   child=$!

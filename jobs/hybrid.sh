@@ -202,7 +202,7 @@ check_cluster() {
   [[ $status -eq 0 ]] || { echo "$said" >&2 && exit "$status"; }
 }
 
-# On the allocation's nodes, or on a cluster of this host.
+# Finds the allocation's nodes, or a cluster of this host.
 reach_nodes() {
   if [[ -n ${SLURM_JOB_ID-} ]]; then
     on_nodes

@@ -279,7 +279,7 @@ class Runner:
                 if not self.results.has((nodes, taper, self.options.rate, order, operation, size))]
 
     def carriers(self, nodes, taper, order, size, operation, carriers=OURS):
-        """Without those that were far behind at a quarter of the size."""
+        """The carriers but for those that were far behind at a quarter of the size."""
         if self.usual(size) < LARGEST:
             return carriers
         for cell in self.results.cells():

@@ -45,7 +45,7 @@ for package in libmpich12 libarchive-dev libzstd1; do
   [[ -e $here/share/doc/trireme/licenses/$package ]] || fail "the licence of $package is missing"
 done
 
-# With the C library of this system, and with its own.
+# It runs with the C library of this system, and with its own.
 for libc in system archive; do
   said=$(TRIREME_LIBC=$libc "$here/bin/trireme" version) || fail "trireme version with TRIREME_LIBC=$libc"
   [[ ${said%%$'\n'*} == "trireme $version" ]] || fail "TRIREME_LIBC=$libc: trireme version says $said"

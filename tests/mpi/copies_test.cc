@@ -127,7 +127,8 @@ TEST_F(Copies, AreEqualWhereALibraryAddsInItsOwnOrders) {
   EXPECT_NO_THROW(check());
 }
 
-// Also with the library. Both tensor ranks hold all weights and states of this model.
+// They are equal with the library, too. Both tensor ranks hold all weights and states of this
+// model.
 TEST_F(Copies, AreEqualWhereTheModelHasStates) {
   PictureTraining pictures({2, 1, 2});
   EXPECT_FALSE(pictures.stage().states().empty());

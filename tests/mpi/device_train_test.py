@@ -493,7 +493,7 @@ class OnADevice(ProgramTest):
                        "--eval.every", "0", environment={"TRIREME_EMULATED_WAITS": str(file)})
             return int(file.read_text())
 
-        # Not from fewer: at the end the host also waits for each pinned block that is idle.
+        # Fewer steps would not do: at the end the host also waits for each pinned block that is idle.
         self.assertEqual(waits(11) - waits(6), 5)
 
     @needs_emulation

@@ -546,7 +546,7 @@ TEST_F(Equality, NamesAWrongGradient) {
     if (zero_in_exact_arithmetic(name, test.model)) continue;
     // Many ranks are slow, so there the cover takes every fifth one: of each kind in some block.
     if (!whole_product() && runtime_.size() > 4 && ++number % 5 != 0) continue;
-    // On the rank that contributes most: some see no target at all for some parameter.
+    // The rank that contributes most is taken: some see no target at all for some parameter.
     const auto found = contributions.find(name);
     const double here = found == contributions.end() ? -1.0 : found->second;
     const double most = world.all_reduce_host(here, ReduceOp::kMax);

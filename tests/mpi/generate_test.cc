@@ -87,7 +87,7 @@ class Generate : public ::testing::TestWithParam<bool> {
     }
     return {text.begin() + std::ssize(prompt), text.end()};
   }
-  // Also the smallest distance between the likeliest token and the next.
+  // Returns also the smallest distance between the likeliest token and the next.
   Tokens greedy_without_cache(const Tokens& prompt, std::int64_t count, double& smallest_gap) {
     smallest_gap = std::numeric_limits<double>::infinity();
     return without_cache(prompt, count, [&](std::span<const float> values, std::int64_t) {
@@ -170,7 +170,7 @@ class Generate : public ::testing::TestWithParam<bool> {
 constexpr SamplingOptions kGreedy{.temperature = 0.0};
 
 TEST_P(Generate, GreedyEqualsFullPassesOnEveryGrid) {
-  // Within the context of 16, past it, and from a prompt that is longer than it.
+  // They end within the context of 16, go past it, and begin with a prompt that is longer than it.
   Tokens longer;
   for (std::int32_t i = 0; i < 40; ++i) longer.push_back(i * i % 67);
   for (const auto& [prompt, count] :

@@ -150,12 +150,12 @@ class GridOrder(unittest.TestCase):
         titles = self.picture()
         self.assertRegex("\n".join(titles), r"spine - leaf2: 1 cable, 100 Gbit/s each way, from Slurm and assumption; "
                                             r"[\d.]+ (KiB|B) a step, ")
-        # And to a single node, of which there is no picture; that of the start before is gone.
+        # It goes on on a single node, of which there is no picture; that of the start before is gone.
         self.checkpoint(4).unlink()
         self.result(4, *grid, nodes=["n1"] * 4, again=True)
         self.assertFalse((self.folder / RUN / "fabric.json").exists())
         self.assertNotIn("Ranks and links", (self.folder / RUN / "report.html").read_text())
-        # And to nodes that the launcher deals out over the leaves, of which two share one.
+        # It goes on on nodes that the launcher deals out over the leaves, of which two share one.
         self.checkpoint(4).unlink()
         said = self.train(4, "--grid.data", "4", nodes=["n1", "n2", "n3", "n2"])
         self.assertIn("rank order: ", said)
@@ -365,7 +365,7 @@ class GridOrder(unittest.TestCase):
         self.assertEqual(source, "the cluster's description of its network, usual speeds assumed")
         other = {"SLURM_CLUSTER_NAME": "other"}
         self.assertEqual(self.network(["n1", "n3"], other), ("the cluster's description of its network, usual speeds assumed", []))
-        # Without a folder for caches and a name of the cluster.
+        # There is neither a folder for caches nor a name of the cluster.
         home = self.folder / "home/.cache/trireme/network-local.json"
         home.parent.mkdir(parents=True)
         rates.rename(home)

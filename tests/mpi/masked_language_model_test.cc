@@ -145,8 +145,8 @@ TEST(TextMasking, HidesInTheSharesOfBert) {
       replacements.insert(now);
     }
   }
-  // Within four deviations of the binomial distribution; of the random tokens one in 256 is equal
-  // to what stood there.
+  // Shares may be off by four deviations of the binomial distribution; of the random tokens one in
+  // 256 is equal to what stood there.
   const auto expect_share = [&](std::int64_t count, double share) {
     const auto all = static_cast<double>(made.targets.size());
     EXPECT_NEAR(static_cast<double>(count), share * all, 4 * std::sqrt(share * (1 - share) * all));
@@ -433,7 +433,7 @@ TEST_F(MaskedData, OfAnotherPassAreMaskedElsewhere) {
   const Numbers first(tokens.begin(), tokens.begin() + 240),
       second(tokens.begin() + 240, tokens.end());
   EXPECT_NE(seen(first), seen(second));
-  // With what is hidden put back.
+  // Samples are the same once what is hidden is put back.
   const Numbers rows = read(true, 40, 20, nn::kTargetRows),
                 targets = read(true, 40, 20, nn::kTargets);
   const std::size_t of_pass = rows.size() / 2;

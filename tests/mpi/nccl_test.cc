@@ -282,7 +282,7 @@ TEST(Nccl, AnErrorAtAnyCallIsOneFaultAndEndsEverything) {
       if (runtime().rank() != 0) own = n == 1 || n == 3 ? 0 : n - (n > 3 ? 2 : 1);
       machine.nccl().fail_call(own, FakeNccl::Result::kSystemError, later);
       std::string fault = little_run(machine);
-      // At the end of a communicator, which throws nothing itself.
+      // It happened at the end of a communicator, which throws nothing itself.
       if (fault == "no error") fault = message_of<Error>([&] { machine.session().check(); });
       if (fault == "no error") {  // no state is behind the calls that only prepare something
         if (!later) ++refusals;
@@ -320,7 +320,7 @@ TEST(Nccl, AnAsynchronousErrorFreesTheHostThatWaitsForTheDevice) {
     const auto fault = message_of<LostRankError>([&] { work.wait_host(); });
     EXPECT_NE(fault.find("scripted error 6"), std::string::npos) << fault;
     EXPECT_THROW(comm->all_reduce(machine.stream(), data, ReduceOp::kSum), LostRankError);
-    // Before anything of it is under way.
+    // This throws before anything of it is under way.
     EXPECT_THROW(comm->barrier(), LostRankError);
     EXPECT_EQ(machine.nccl().aborted(), 1u);
   } else {

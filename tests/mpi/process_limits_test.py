@@ -54,7 +54,7 @@ class ProcessLimits(ProgramTest):
             self.assertEqual(statuses[-1], 0, arguments)
 
     def test_several_ranks_that_get_too_few_threads_end_together(self):
-        # Twice: of ranks that are just gone mpiexec returned 1 or 9 in a tenth of the runs.
+        # Each runs twice: where ranks were just gone, mpiexec returned 1 or 9 in a tenth of the runs.
         for threads in (1, 2, 3, 4) * 2:
             with self.subTest(threads=threads):
                 done = self.under_thread_limit(threads, "train", *MODEL, "--run.folder", "run", "--run.steps", 2,
@@ -86,7 +86,7 @@ class ProcessLimits(ProgramTest):
 
 
 class ControlGroups(ProgramTest):
-    """In control groups of the system, where this process may make some."""
+    """Runs in control groups of the system, where this process may make some."""
     mpiexec = ""
 
     def setUp(self):

@@ -106,7 +106,7 @@ class Scale(ProgramTest):
         return "".join(root.itertext())
 
     def test_a_folder_of_an_earlier_version(self):
-        """Which measured the point at one node twice, and recorded nothing about the machine."""
+        """It measured the point at one node twice, and recorded nothing about the machine."""
         both = ("--mode", "strong,weak", "--repeats", "1")
         self.expect_done(*self.arguments(*both))
         old = self.study / "points/weak-n1-d1p1t1-r1"
@@ -194,7 +194,7 @@ class Scale(ProgramTest):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number):
                 output = f"study{number}"
-                # So many steps that the second point cannot end before the signal.
+                # With so many steps the second point cannot end before the signal.
                 more = ["--output", output, "--repeats", "1", "--steps", "1000000"]
                 self.study = self.folder / output
                 process = subprocess.Popen([self.program, *self.arguments(*more)], cwd=self.folder,

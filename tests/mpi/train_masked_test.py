@@ -98,7 +98,7 @@ class MaskedLanguageModel(ProgramTest):
                             "train", "--data.train", "data/train.h5", "--data.mask_share", 0.2)
 
     def test_grids(self):
-        """Also with documents that end samples, and another share."""
+        """Trains on grids, also with documents that end samples, and another share."""
         for name, more in (("plain", ()), ("documents", ("--data.mask_documents", "true", "--data.mask_share", 0.3))):
             alone = None
             for grid in (("--grid.data", 1), ("--grid.data", 2), ("--grid.pipeline", 2),
@@ -138,7 +138,7 @@ class MaskedLanguageModel(ProgramTest):
         self.assertEqual(said["masks"][0][0]["number"], ord("c"))
         self.assertGreater(said["masks"][0][0]["probability"], said["masks"][0][1]["probability"])
 
-        # From a list, on any grid, some at a time: the same.
+        # It says the same of a list, on any grid, some texts at a time.
         lines = ["abcdefghc"[i] * (6 + i % 7) for i in range(9)]
         texts = [line[:i % 4] + "[MASK]" + line[i % 4 + 1:] for i, line in enumerate(lines)]
         (self.folder / "list.txt").write_text("\n\n".join(texts[:5]), encoding="utf-8")

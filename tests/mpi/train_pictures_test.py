@@ -49,7 +49,7 @@ class Pictures(unittest.TestCase):
         return done.stdout + done.stderr
 
     def train(self, run, *more, **options):
-        """With TRAIN's flags, but those that follow; one whose value is None is left out."""
+        """Trains with TRAIN's flags, but those that follow; one whose value is None is left out."""
         last = dict(zip(TRAIN[::2], TRAIN[1::2])) | dict(zip(more[::2], more[1::2]))
         given = [word for pair in last.items() if pair[1] is not None for word in pair]
         return self.run_here("train", "--run.folder", run, *given, **options)

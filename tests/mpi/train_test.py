@@ -339,7 +339,7 @@ class Train(unittest.TestCase):
         self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
 
     def test_shards_have_the_bits_of_copies(self):
-        # From a fresh start, and from checkpoints of and for another stage.
+        # They have them from a fresh start, and from checkpoints of and for another stage.
         self.assertEqual(self.train("stage-1", 2, "--grid.data", "2", "--shard.stage", "1"), self.whole)
         runs = ["--batch.runs", "2"]
         whole = self.train("two-runs", 2, "--grid.data", "2", *runs)
@@ -881,7 +881,7 @@ class Train(unittest.TestCase):
         self.assertTrue(trained)
         for name in changed:
             self.assertNotRegex(name, r"^(parameters|optimizer)/(embedding|positions|blocks\.0)\.")
-        # On other grids, with shards, to rounding.
+        # Other grids and shards have the same losses, to rounding.
         losses = [line["loss"] for line in self.metrics("frozen") if "loss" in line]
         for name, ranks, *grid in (("stages", 2, "--grid.pipeline", "2"), ("tensor", 2, "--grid.tensor", "2"),
                                    ("shards", 2, "--grid.data", "2", "--shard.stage", "3")):

@@ -104,7 +104,7 @@ class Weights(ProgramTest):
         folder = self.model("older", (config, {
             **older, **repeated, **{name: files.random_tensor(shape, name) for name, shape in others.items()}}))
         self.expect_left_out(folder, others, tensors)
-        # Without the prefix.
+        # The same names without the prefix.
         bare = {name.removeprefix("bert."): tensor for name, tensor in older.items()}
         self.expect_done("import", "--from", self.model("bare", (config, bare)), "--output", "run2")
         self.expect_done("export", "--checkpoint", "run2", "--output", "out2")
@@ -335,7 +335,7 @@ class Weights(ProgramTest):
         again = ("--config", "run/config.ini")
         self.assertIn(begins, self.train(*again))
         self.assertEqual(self.losses("run"), first)
-        # Neither with a checkpoint of its own, nor where one is named.
+        # It does not with a checkpoint of its own, nor where one is named.
         checkpoint = "run/checkpoints/step-00000001.h5"
         for named in ((), ("--run.resume", checkpoint)):
             text = self.train(*again, "--run.steps", 2, *named)

@@ -171,7 +171,7 @@ members() {
       fi
     done
   done
-  # Not ourselves, nor who called us.
+  # We are not among them, nor who called us.
   for ((pid = own; pid > 1; pid = ${parent[$pid]:-$PPID})); do
     unset "found[$pid]"
     [[ $pid -ne $PPID || -n ${parent[$pid]-} ]] || break
@@ -531,7 +531,7 @@ give_up() {
 run() {
   local status=0 child
   export SLURM_CONF=$folder/slurm.conf
-  # In the background, so that a signal to this script ends the command too.
+  # It runs in the background, so that a signal to this script ends the command too.
   "$@" <&0 &
   child=$!
   trap 'kill -TERM "$child" 2> /dev/null || true; exit 129' HUP

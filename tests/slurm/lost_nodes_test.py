@@ -48,7 +48,7 @@ class LostNodes(LostTest):
         self.expect_curve("rank", 3, self.events("rank", "restart")[-1]["step"] - 1)
 
     def test_a_node_out_of_reach_and_the_loss_of_the_batch_host(self):
-        # At once, for both take as long as Slurm needs to give up a node.
+        # Both run at once, for each takes as long as Slurm needs to give up a node.
         link = self.submit("link", 3)
         host = self.submit("host", 3)
         for run, job in (("link", link), ("host", host)):

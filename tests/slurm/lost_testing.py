@@ -24,7 +24,7 @@ def environment_of(pid):
 
 
 class LostTest(unittest.TestCase):
-    """On a cluster with a network of its own; OPTIONS are those of cluster.sh."""
+    """Tests on a cluster with a network of its own; OPTIONS are those of cluster.sh."""
     OPTIONS = ()
     program = mpiexec = ""
 
@@ -54,12 +54,12 @@ class LostTest(unittest.TestCase):
         return self.cluster.wait_for(what, condition, seconds, lambda: self.cluster.log(job))
 
     def wait_for_steps(self, run, job, count):
-        """So many more steps than there are now."""
+        """Waits for so many more steps than there are now."""
         aim = self.trireme.steps(run) + count
         self.wait(f"{aim} steps of {run}", job, lambda: self.trireme.steps(run) >= aim)
 
     def wait_for_restart(self, run, job, number):
-        """Until the run has gone on for the number-th time, and some steps beyond; its events."""
+        """Waits until the run has gone on for the number-th time, and some steps beyond; returns its events."""
         self.wait(f"restart {number} of {run}", job, lambda: len(self.events(run, "restart")) >= number, 90)
         print(f"{run}: {self.events(run, 'restart')[number - 1]['detail']}")  # perf/RESULTS.md
         self.wait_for_steps(run, job, 50)

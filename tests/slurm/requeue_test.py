@@ -92,8 +92,8 @@ class Requeue(unittest.TestCase):
         self.cluster.call("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
 
     def test_requeue_to_other_nodes(self):
-        # From one leaf switch to two and back. The first node goes: rank 0 moves too, and with it who holds the run
-        # folder. A flag is repeated, what it did is not.
+        # The job moves from one leaf switch to two and back. The first node goes: rank 0 moves too, and with it who
+        # holds the run folder. A flag is repeated, what it did is not.
         self.addCleanup(self.cluster.resume_nodes)
         self.drain("n4")
         job = self.submit("elsewhere", "-N3", "--exclude=n5", resume="never", more=("--comm.tune", "true"))

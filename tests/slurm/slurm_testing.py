@@ -114,7 +114,7 @@ class Cluster:
                 self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def wait_for(self, what, condition, seconds=90, show=lambda: ""):
-        """Until `condition()` is true; its value."""
+        """Waits until `condition()` is true, and returns its value."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if value := condition():

@@ -76,7 +76,7 @@ class Templates(ProgramTest):
         return self.cluster.wait_for(what, condition, seconds=180, show=self.logs)
 
     def wait(self, job, state="COMPLETED"):
-        """Until the job is over; the last that Slurm says of it."""
+        """Waits until the job is over, and returns the last that Slurm says of it."""
         self.wait_until(lambda: all(one["JobState"] in ENDED for one in self.fields(job)),
                         f"the end of job {job}")
         told = self.fields(job)

@@ -98,7 +98,7 @@ Result FakeNccl::register_memory(CommHandle handle, Registration kind, void* mem
   if (!peers_are_mapped) return Result::kSuccess;
   const auto meeting = std::make_shared<Meeting>(meetings_, comm->tag, comm->others());
   const Result result = begin(comm, [meeting, done] { return meeting->all_are_here() && done(); });
-  // Like the real NCCL, which says so at once and leaves it to async_error that work goes on.
+  // The real NCCL, too, says so at once and leaves it to async_error that work goes on.
   return result == Result::kInProgress ? Result::kSuccess : result;
 }
 

@@ -67,7 +67,7 @@ class ModelComparison(unittest.TestCase):
 
 
 def renamed(name, parts):
-    """With the first match of each pattern replaced, in the order of the pairs (theirs, ours)."""
+    """The name with the first match of each pattern replaced, in the order of the pairs (theirs, ours)."""
     for theirs, ours in parts:
         name = re.sub(theirs, ours, name, count=1)
     return name

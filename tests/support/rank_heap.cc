@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::size_t kRanks = 4096;
 
-// In front of each block. Ranks run in one thread; blocks of other threads belong to no rank.
+// Stands in front of each block. Ranks run in one thread; blocks of other threads belong to no
+// rank.
 struct alignas(std::max_align_t) Header {
   std::size_t bytes;
   int rank;

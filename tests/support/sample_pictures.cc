@@ -185,7 +185,7 @@ std::string compressed(const std::string& bytes, const std::string& program) {
     if (result < 0) throw std::runtime_error(archive_error_string(writer.get()));
   };
   check(archive_write_set_format_raw(writer.get()));
-  // Not by its name, which would link all filters that there are.
+  // The filter is not taken by its name, which would link all that there are.
   check(program == "gzip"    ? archive_write_add_filter_gzip(writer.get())
         : program == "bzip2" ? archive_write_add_filter_bzip2(writer.get())
         : program == "xz"    ? archive_write_add_filter_xz(writer.get())

@@ -35,8 +35,8 @@ inline models::MobileNetV2Config small_mobilenet() {
   return config;
 }
 
-// With the published stem. It has a block of each kind: with a shortcut that only widens (of
-// bottlenecks), with one that also shrinks, and without.
+// A ResNet with the published stem. It has a block of each kind: with a shortcut that only widens
+// (of bottlenecks), with one that also shrinks, and without.
 inline models::ResNetConfig small_resnet(bool bottlenecks) {
   models::ResNetConfig config;
   config.classes = 7;

@@ -41,7 +41,7 @@ def our_name(name):
 
 
 def random_model(case):
-    """With weights that are all different from their initial values."""
+    """A model with weights that are all different from their initial values."""
     torch.manual_seed(3)
     model = BertForMaskedLM(
         BertConfig(hidden_size=case.width, num_hidden_layers=case.layers, num_attention_heads=case.heads,
@@ -87,7 +87,7 @@ class Texts:
 class BertTest(model_comparison.ModelComparison):
     def compare_case(self, case):
         model, texts = random_model(case), Texts(case)
-        # Under their names, so that what `trireme import` knows of these is shown to be right.
+        # Parameters have their names, so that what `trireme import` knows of these is shown to be right.
         given = {"foreign/" + name: parameter for name, parameter in model.named_parameters()}
         given.update(texts.fields(case))
         asked = model_comparison.of_family("bert", layers=case.layers, width=case.width, heads=case.heads,

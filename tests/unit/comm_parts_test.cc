@@ -528,7 +528,7 @@ TYPED_TEST(LocalTree, IsFollowedForEveryNumberOfRanks) {
         EXPECT_TRUE(testing::same_bits(result, testing::all_reduced<T>(ranks, count, op)))
             << ranks << " ranks, " << count << " elements";
       }
-      // In place, where an all-reduce does it.
+      // The last is reduced in place, where an all-reduce does it.
       const auto expected = testing::all_reduced<T>(ranks, count, ReduceOp::kSum);
       std::vector<T>& last = contributions.back();
       reduce_tree(ReduceOp::kSum, kType, sources, reinterpret_cast<std::byte*>(last.data()),

@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 def random_model(case):
-    """With weights, running moments and biases that are all different from their initial values."""
+    """A model with weights, running moments and biases that are all different from their initial values."""
     torch.manual_seed(3)
     model = case.model()
     for module in model.modules():

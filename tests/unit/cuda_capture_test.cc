@@ -68,7 +68,7 @@ class Capture : public ::testing::Test {
     from.record_use(stream);
     to.record_use(stream);
   }
-  // Through memory of its own, part of it on the second stream: output = 16 input + 15.
+  // Computes through memory of its own, part of it on the second stream: output = 16 input + 15.
   void work() {
     Tensor a = on_device();
     compute(input_, a, first());

@@ -200,7 +200,7 @@ class ChunkedStagingTest : public DeviceStagingTest {
                              });
                            }});
   }
-  // Until it says that nothing moves.
+  // Advances the task until it says that nothing moves.
   static void advance(Task& task) {
     while (task.advance() == Step::kMoved) {
     }

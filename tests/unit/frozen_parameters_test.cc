@@ -99,7 +99,7 @@ const std::pair<const char*, bool> kFrozen[] = {
 
 class FrozenLayouts : public ::testing::Test {
  protected:
-  // On one rank, or on tensor ranks alone.
+  // What one rank computes, or tensor ranks alone.
   const std::vector<Observed>& reference(const EqualityCase& test) {
     const int tensor = test.grid[Axis::kTensor];
     const std::string text = test.to_string();

@@ -401,7 +401,8 @@ TEST(HuggingFaceTokenizer, GivesUpOnAPatternThatBacktracksWithoutEnd) {
   EXPECT_THROW(tokenizer->cut(std::string(5000, 'a') + " " + std::string(5000, 'b')), DataError);
 }
 
-// In time that grows with the length, not with its square: the timeout of the test is the limit.
+// It takes time that grows with the length, not with its square: the timeout of the test is the
+// limit.
 TEST(HuggingFaceTokenizer, EncodesWordsWithoutEnd) {
   for (const std::string& name : kNames) {
     const TokenizerPtr tokenizer = recorded(name);

@@ -115,7 +115,7 @@ class Job : public ::testing::Test {
 TEST_F(Job, TakesWhatFits) {
   EXPECT_EQ(refusal(), "no error");
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{4, 1, 1}));
-  // Twice what two ranks need, at most what the node has.
+  // It asks for twice what two ranks need, at most what the node has.
   EXPECT_GT(plan().memory_mib, 2 * 2 * 128);
   EXPECT_LT(plan().memory_mib, 2 * 2 * 140);
   node_mib_ = 300;
@@ -667,7 +667,7 @@ TEST_F(Job, WritesOutTheSite) {
       "setup = \"ulimit -s unlimited\\nsource my.sh\"\n",
       "site.ini");
   std::string text = script("@NODES@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n");
-  // Without what keeps variables of other allocations out, and what loads a module.
+  // What keeps variables of other allocations out and what loads a module is left out here.
   const std::size_t first = text.find("# What another"), end = text.find("load_module gcc");
   text.erase(first, end - first);
   EXPECT_EQ(text,

@@ -45,7 +45,7 @@ LearningRateSchedule with_period(std::int64_t period, std::int64_t factor,
                                .period_factor = factor});
 }
 
-// From 1 to 0.
+// Falls from 1 to 0.
 double half_cosine_at(double u) {
   return (1.0 + std::cos(std::numbers::pi * u)) / 2;
 }

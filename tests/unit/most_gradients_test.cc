@@ -71,8 +71,8 @@ std::size_t peak_of_gradients(const std::vector<DryRunResult>& results) {
   return most;
 }
 
-// So that libraries need not register memory in the first step, and the default of batch.runs knows
-// what a step holds. On CPUs a run connects nothing beforehand.
+// They are known, so that libraries need not register memory in the first step, and the default of
+// batch.runs knows what a step holds. On CPUs a run connects nothing beforehand.
 TEST(MostGradients, AreWhatAStepTakes) {
   for (const char* schedule : {"1f1b", "interleaved", "zb-h1", "zb-v"}) {
     for (const int blocks : {1, 2, 3}) {

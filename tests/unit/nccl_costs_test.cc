@@ -104,7 +104,7 @@ TEST(NcclCosts, ParallelTreesSendMostBytesNear) {
   const NcclGroup group = nccl_group(blocks_of({0, 0, 0, 0, 1, 1, 1, 1}, 1), rates_of(1));
   ASSERT_TRUE(group.pat);
   EXPECT_NEAR(group.pat->hops, 3.0, 1e-12);
-  // Out of a leaf: of 4 nodes 1/8 each at distance 4, of 2 nodes 2/8 at distance 2, of 1 node 4/8.
+  // A leaf sends out: 4 nodes 1/8 each at distance 4, 2 nodes 2/8 at distance 2, 1 node 4/8.
   EXPECT_NEAR(group.pat->seconds_per_byte * kRate, 1.5, 1e-9);
   const NcclCell pat{NcclAlgorithm::kPat, NcclProtocol::kSimple};
   EXPECT_GT(time_of(group, kAllGather, pat, 1 << 20), 0.0);

@@ -78,7 +78,7 @@ TEST_P(BatchNorms, NormalizesAndClamps) {
         y, testing::reference::batch_norm(x, of_x, weight, bias, kEpsilon, residual, clamp),
         tolerance("batch_norm"), "y with a residual");
   }
-  // In place, with moments that are not those of x, as in inference.
+  // It works in place, with moments that are not those of x, as in inference.
   const Values running = random(6, 2 * kColumns);
   Values positive = running;
   for (double& value : positive) value = std::abs(value);

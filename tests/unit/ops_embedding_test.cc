@@ -10,7 +10,8 @@ using testing::Values;
 class Embedding : public testing::OpsTest {
  protected:
   static constexpr std::int64_t kLocal = 6, kColumns = 1037, kFirst = 10;
-  // In the local part [10, 16) some of them, twice the same; below, above, and as far as it goes.
+  // Some lie in the local part [10, 16), twice the same; others below, above, and as far as it
+  // goes.
   const std::vector<std::int32_t> numbers = {12, 10, 15, 12, 9, 16, 0, 2147483647, 12};
   const Tensor tokens = testing::make_tensor(ctx, numbers);
   const std::int64_t rows = static_cast<std::int64_t>(numbers.size());

@@ -196,7 +196,7 @@ TEST_P(Norm, BothGradientsHaveTheBitsOfEach) {
           const auto sums = [&] { return testing::make_zeros(ctx, {columns}, DType::kF32); };
           const Tensor dw = sums(), db = sums(), dw_too = sums(), db_too = sums();
           const Tensor own = output(shape);
-          // In the place of the residual, where there is one.
+          // It takes the place of the residual, where there is one.
           const Tensor too =
               residual.defined() ? tensor(testing::values_of(rest), shape) : output(shape);
           const Tensor residual_too = residual.defined() ? too : Tensor();

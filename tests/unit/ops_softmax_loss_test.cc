@@ -317,7 +317,7 @@ TEST_P(Classification, LossAndGradient) {
     Values expected = testing::finite_differences(loss, logits);
     for (double& value : expected) value *= 8.0;
     testing::expect_close(dlogits, expected, testing::tolerance("softmax", dtype()), "dlogits");
-    // Without a gradient, and in place.
+    // It works without a gradient, and in place.
     ops::classification_loss(ctx, logits_t, targets_t, smoothing, total, Tensor());
     EXPECT_NEAR(testing::values_of(total)[0], 0.5 + 2 * loss(logits), 1e-6 * loss(logits));
     const Tensor in_place = tensor(logits, {kRows, kClasses});

@@ -55,7 +55,8 @@ TEST(PipelineSchedule, OneFOneBIsCompleteAndHoldsNoMoreThanThePipelineIsDeep) {
   }
 }
 
-// In units of one computation of a chunk, of which a stage has 3 * chunks for each micro-batch.
+// The time in units of one computation of a chunk, of which a stage has 3 * chunks for each
+// micro-batch.
 double ticks(const PipelineSchedule& schedule) {
   const ScheduleReport report = check_schedule(schedule);
   EXPECT_EQ(report.problem, "") << schedule.name << ", " << schedule.layout.stages << " stages, "

@@ -101,7 +101,7 @@ TEST(PlanCosts, FlopsOfConvolutionalNetworksAreThoseOfTheFormula) {
   expect_total(models::resnet_plan(resnet));
 }
 
-// In fp32: what each operation reads and writes.
+// Bytes in fp32 are what each operation reads and writes.
 TEST(PlanCosts, BytesAreThoseOfTheOperations) {
   const double rows = 64 * 64 * 4;  // of the stream
   const nn::ModelPlan gpt = models::gpt_plan(small_gpt());

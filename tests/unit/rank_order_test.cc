@@ -173,7 +173,7 @@ TEST(RankOrder, PutsTheDimensionOfMostTrafficInsideNodes) {
   const std::vector<std::string> at = names_at(world, tensor.ranks);
   for (std::size_t place = 0; place < 8; place += 2) EXPECT_EQ(at[place], at[place + 1]) << place;
   EXPECT_LT(tensor.chosen.busiest, 0.2 * tensor.launcher.busiest);
-  // And data where gradients outweigh the rest: neighbours of the sum share a node.
+  // Where gradients outweigh the rest, neighbours of their sum share a node.
   const World block(leaves(2), {0, 0, 1, 1, 4, 4, 5, 5});
   const RankOrder data =
       order_ranks({4, 1, 2}, {.data = 100.0, .tensor = 10.0}, block.network(), block.names);

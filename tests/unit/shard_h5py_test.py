@@ -70,7 +70,7 @@ with h5py.File(folder / "images/train.h5") as shard:
     assert labels.dtype == "<i4" and list(labels) == [0, 0, 0, 1, 1]
     assert shard["classes"].dtype == "S8" and shard["image_checksums"].dtype == "<u8"
     assert [name.decode() for name in shard["classes"]] == ["dog", "äffchen"]
-    # In alphabetical order of paths: 2 to 4, then 0 and 1.
+    # Pictures are in alphabetical order of paths: 2 to 4, then 0 and 1.
     for i, number in enumerate([2, 3, 4, 0, 1]):
         assert images[i].tobytes() == (folder / f"images/{number}.raw").read_bytes()
         sum_of_picture = xxhash.xxh3_64_intdigest(images[i].tobytes(), seed=int(labels[i]))

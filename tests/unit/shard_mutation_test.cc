@@ -137,7 +137,7 @@ class Mutations {
       write(bytes_);
       return outcome;
     }
-    // In place: to write the whole file each time takes many times longer.
+    // A byte is written in place: to write the whole file each time takes many times longer.
     std::fstream file(spare_, std::ios::binary | std::ios::in | std::ios::out);
     const auto put = [&](char byte) {
       file.seekp(static_cast<std::streamoff>(damage.at));

@@ -185,7 +185,7 @@ class Printed(RunFolderTest):
                   {"time": begin + 400, "step": 50, "event": "stop"}]
         (self.run_folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events),
                                                       encoding="utf-8")
-        # In two rows where one is too short.
+        # It takes two rows where one is too short.
         self.assertIn("\ngoodput     50.0 % of 6 min 40 s\n"
                       "            other 1 min 40 s, queue 1 min 20 s, starting 20 s\n", self.top())
         events[0]["seconds"] = 0

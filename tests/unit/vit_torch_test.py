@@ -43,7 +43,7 @@ def ours_of(name, tensor):
 
 
 def random_model(case):
-    """With weights that are all different from their initial values."""
+    """A model with weights that are all different from their initial values."""
     torch.manual_seed(3)
     model = ViTForImageClassification(
         ViTConfig(hidden_size=case.width, num_hidden_layers=case.layers, num_attention_heads=case.heads,

@@ -52,7 +52,7 @@ TEXTS = {"gpt2": gpt2, "gpt2-untied": lambda: gpt2(tie_word_embeddings=False, n_
 
 
 def shaken(model):
-    """With every parameter away from its initial value, which for norms and biases is a constant."""
+    """The model with every parameter away from its initial value, which for norms and biases is a constant."""
     torch.manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
