@@ -8,7 +8,7 @@ AddedTokens::AddedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens))
   const auto first_byte = [](const Token& token) {
     return static_cast<unsigned char>(token.text.front());
   };
-  // Nothing to look for: what is found would stay text.
+  // There is nothing to look for: what is found would stay text.
   if (std::ranges::all_of(tokens_, [](const Token& token) { return token.token < 0; })) {
     tokens_.clear();
   }

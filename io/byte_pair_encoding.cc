@@ -26,7 +26,7 @@ class VisibleBytes {
     }
   }
 
-  // None if a character stands for no byte.
+  // Returns nothing if a character stands for no byte.
   std::optional<std::string> read(std::string_view text) const {
     std::string bytes;
     while (!text.empty()) {

@@ -11,8 +11,8 @@ struct PackedData {
   std::string_view program;  // `PROGRAM -dc FILE` writes what is inside; empty: files are inside
 };
 
-// Nothing where no format is known that begins so. The data may end within the bytes that tell the
-// format, if these begin with one that no text begins with.
+// Returns nothing where no format is known that begins so. The data may end within the bytes that
+// tell the format, if these begin with one that no text begins with.
 std::optional<PackedData> packed_data(std::string_view beginning);
 
 }  // namespace trireme

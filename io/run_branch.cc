@@ -33,7 +33,7 @@ std::string folder_of_superseded(const std::string& folder, std::int64_t generat
 
 constexpr ExitStatus kOfBranch = ExitStatus::kRunFolder;
 
-// Nothing where the folder is absent.
+// Returns no names where the folder is absent.
 std::vector<std::string> names_if_there(const std::string& folder) {
   return names_in(folder, kOfBranch).value_or(std::vector<std::string>());
 }

@@ -55,7 +55,8 @@ bool is_tar(std::string_view beginning) {
   return beginning.size() > kMagicAt && beginning.substr(kMagicAt).starts_with("ustar");
 }
 
-// One with an encrypted footer: the length of the first page's header comes next.
+// Whether it is a file of Parquet with an encrypted footer: the length of the first page's header
+// comes next.
 bool is_encrypted_parquet(std::string_view beginning) {
   return beginning.starts_with("PARE") &&
          beginning.substr(4, 4).find('\0') != std::string_view::npos;

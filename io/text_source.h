@@ -37,7 +37,7 @@ class TextSource {
   std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
   // The first input so far that is JSON Lines; empty: none.
   const std::string& json_lines() const { return json_lines_; }
-  // Those of the text so far.
+  // The zero bytes of the text so far.
   const ZeroBytes& zero_bytes() const { return zero_bytes_; }
 
   // Returns about `bytes` of the text, to train a tokenizer on: whole lines of blocks that are

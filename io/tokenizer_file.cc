@@ -281,7 +281,7 @@ class FileParser {
     }
   }
 
-  // What belongs together.
+  // Checks that there is what belongs together.
   void check_pieces() const {
     const bool is_byte_pairs = std::holds_alternative<TokenizerFile::BytePairs>(made_.model);
     if (is_byte_pairs && !is_byte_level_) {

@@ -15,7 +15,7 @@
 namespace trireme {
 
 struct TokenizerFile {
-  // BertNormalizer.
+  // What BertNormalizer does.
   struct BertText {
     bool cleans_text, spaces_chinese, strips_accents, lowers_case;
   };

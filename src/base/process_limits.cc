@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-// RLIM_INFINITY where there is none.
+// Returns RLIM_INFINITY where there is no limit.
 rlim_t limit_of(decltype(RLIMIT_AS) kind) {
   rlimit limit{};
   return getrlimit(kind, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;

@@ -17,7 +17,7 @@ struct MpiDeviceSupport {
 MpiDeviceSupport mpi_device_support(const char* asked,
                                     const std::function<void*(const char*)>& symbol);
 
-// The same, for this process.
+// Returns the same for this process.
 MpiDeviceSupport mpi_device_support();
 
 }  // namespace trireme

@@ -54,7 +54,7 @@ class MpiTransport final : public Transport {
   MpiGroup group_;
   std::size_t finished_ = 0;  // messages that are done and no longer among the requests
   std::vector<MPI_Request> requests_;
-  // One element for each request.
+  // These have one element for each request.
   std::vector<bool> receives_;
   std::vector<int> peers_;
   std::vector<MPI_Status> statuses_;

@@ -86,7 +86,7 @@ nn::ModelPlan plan_of(const ConvolutionalConfig& config, const ConvolutionalNetw
 // `pixels` (batch, 3, height, width), normalised -> `logits` (batch, classes).
 OnnxModel onnx_model(const ConvolutionalConfig& config, const ConvolutionalNetwork& network,
                      ForeignModel foreign, DType weights);
-// Each size once.
+// Returns the operations, each size once.
 std::vector<Operation> operations_of(const ConvolutionalConfig& config,
                                      const ConvolutionalNetwork& network, std::int64_t samples);
 // `keys`: all values of the model, written out.
@@ -111,7 +111,7 @@ class ConvolutionalFamily : public Family {
 
  protected:
   virtual std::string preset_help() const = 0;
-  // Those that only this family has.
+  // Adds the keys that only this family has.
   virtual void add_own_keys(const KeyAdder& model) const = 0;
   virtual std::vector<std::string> own_words(const OptionValues& keys) const = 0;  // of the summary
   // Throws ConfigError for an unknown preset.

@@ -118,7 +118,7 @@ Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
   Tensor moments = running_->value();
   if (batch.training) {
     moments = moments_of(ctx, in);
-    // One of the forwards of a micro-batch records.
+    // Only one of the forwards of a micro-batch records.
     if (tape.recording()) propose(ctx, batch, moments, in.shape()[0] * sharing());
   }
   const Tensor y = ctx.allocate(x.shape(), x.dtype());

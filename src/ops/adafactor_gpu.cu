@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
                          static_cast<double>(count), gradient_factor(*state));
 }
 
-// One block.
+// One block computes the mean.
 __global__ void __launch_bounds__(kThreads)
     mean_of_rows_kernel(const float* rows, std::int64_t count, float* mean) {
   double sum = 0.0;

@@ -89,7 +89,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(Attentio
     const std::int64_t first = p.causal ? key : 0;
     for (std::int64_t query = first; query < p.length; query += Tile::kTile) {
       const std::int64_t end = query + Tile::kTile < p.length ? query + Tile::kTile : p.length;
-      // The same in all threads.
+      // These conditions are the same in all threads.
       if (lowest_key(p, b, query, end) >= key_end) continue;
       if (highest_key_end(p, b, query, end) <= key) continue;
       __syncthreads();

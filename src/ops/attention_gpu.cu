@@ -81,7 +81,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, He
   float* values = keys + Tile::kPanel;
   float* weights = values + Tile::kPanel;
   const std::int64_t b = blockIdx.z, h = blockIdx.y;
-  // The tiles with most keys first.
+  // The tiles with most keys come first.
   const std::int64_t begin = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Tile::kTile;
   const std::int64_t end = begin + Tile::kTile < p.length ? begin + Tile::kTile : p.length;
   const std::int64_t keys_end = highest_key_end(p, b, begin, end);

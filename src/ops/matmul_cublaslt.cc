@@ -145,7 +145,7 @@ class CublasLtMatmul : public MatmulEngine {
     std::size_t workspace;  // bytes
   };
 
-  // Empty if the library has no algorithm; it is asked only once in that case, too.
+  // Returns nothing if the library has no algorithm; it is asked only once in that case, too.
   const std::optional<Plan>& plan_for(const MatmulCall& call) {
     const Key key = {call.m,
                      call.n,

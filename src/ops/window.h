@@ -6,7 +6,8 @@
 
 namespace trireme::ops {
 
-// One dimension: window j has `kernel` taps and begins at pixel j * stride - padding.
+// The windows along one dimension: window j has `kernel` taps and begins at pixel j * stride -
+// padding.
 struct Windows {
   std::int64_t in, out, kernel, stride, padding;
 

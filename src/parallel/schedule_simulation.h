@@ -70,7 +70,7 @@ class ScheduleSimulation {
   bool finish(Stage& stage);
   bool met(const Pending& transfer) const;
   Problem mismatch(const Pending& transfer) const;
-  // If some stages have not finished: what each of them waits for.
+  // Tells what each stage waits for, if some have not finished.
   Problem deadlock() const;
 
   const PipelineSchedule& schedule_;

@@ -143,7 +143,7 @@ const char* words_for(DescriptionKind kind) {
                                         : "are descriptions of Slurm's";
 }
 
-// One that cannot be seen may be there: whoever reads it says why it cannot be read.
+// A file that cannot be seen may be there: whoever reads it says why it cannot be read.
 bool may_be_file(const std::string& path) {
   try {
     return look_ahead(path, ExitStatus::kUsage).is_file();

@@ -227,7 +227,7 @@ Machine read_machine_xml(const std::string& text, const std::string& origin) {
   }
   const auto read = in_child_process([&]() -> std::string {
     const Topology topology = new_topology();
-    // It takes the zero byte behind the text, too.
+    // hwloc takes the zero byte behind the text, too.
     const bool accepted = hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
                                                        static_cast<int>(text.size() + 1)) == 0;
     if (!accepted || hwloc_topology_load(topology.get()) != 0) return "";

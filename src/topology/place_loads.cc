@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kRounding = 1e-6;  // relative
 
-// Who exchanges how much.
+// The messages of each place: with whom it exchanges how much.
 class Messages {
  public:
   explicit Messages(std::vector<std::vector<PlaceLoads::Message>>& messages)

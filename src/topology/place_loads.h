@@ -17,7 +17,7 @@ class PlaceLoads {
     int peer;      // the other place
     double bytes;  // each way
   };
-  // Seconds.
+  // What messages cost, in seconds.
   struct Sum {
     double busiest = 0.0, total = 0.0;
     // Whether this is less, by more than rounding.

@@ -1,4 +1,4 @@
-// What is made of the times.
+// Makes rates of the times.
 #include <algorithm>
 #include <cmath>
 #include <limits>

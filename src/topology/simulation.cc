@@ -275,7 +275,7 @@ void Simulation::deliver(Message& message) {
   free_messages_.push_back(&message);
 }
 
-// One of an operation's messages is done.
+// Call it when one of an operation's messages is done.
 void Simulation::finish_message(Operation& operation, std::size_t number) {
   --operation.pending;
   operation.finished[number - operation.first_open] = true;

@@ -91,7 +91,7 @@ class Simulation {
     bool has_arrived = false;
     Message* next = nullptr;  // in its channel
   };
-  // Only sent, or only awaited.
+  // The messages between two ranks that are only sent, or only awaited.
   struct Channel {
     Message* first = nullptr;
     Message* last = nullptr;

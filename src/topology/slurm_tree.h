@@ -16,7 +16,7 @@ class SlurmTree {
  public:
   explicit SlurmTree(std::string origin) : origins_{std::move(origin)} {}
 
-  // What follows is from this file.
+  // Says that what follows is from this file.
   void enter(const std::string& origin);
   const std::string& origin() const { return origins_.back(); }
   std::string where(int line) const;  // "topology.conf, line 3"
@@ -24,7 +24,7 @@ class SlurmTree {
   // A switch that has nodes has no switches below it, as for Slurm.
   void add_switch(const std::string& name, const std::string& switches, const std::string& nodes,
                   int line);
-  // Blocks are below one more switch.
+  // Adds a block. Blocks are below one more switch.
   void add_block(const std::string& name, const std::string& nodes, int line);
   void remark(int line, const std::string& what);
 

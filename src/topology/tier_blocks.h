@@ -32,7 +32,7 @@ struct TierBlocks {
   std::vector<int> sizes;
 };
 
-// Those along which a reduction goes up (sum_blocks.h).
+// Returns the tiers along which a reduction goes up (sum_blocks.h).
 TierBlocks tiers_of_sums(int ranks, const RankBlocks* blocks);
 
 }  // namespace trireme

@@ -56,7 +56,7 @@ class AlgorithmTuner {
   void begin_trials(Tuned& tuned);
   void end_trials(Tuned& tuned);
   void follow(Tuned& tuned, const std::vector<TrialOutcome>& outcomes);
-  // Nothing if some calls have not ended everywhere.
+  // Returns nothing if some calls have not ended everywhere.
   std::optional<std::vector<TrialOutcome>> outcomes_of(const Tuned& tuned) const;
   void record(const Tuned& tuned, const std::vector<TrialOutcome>& outcomes);
   double try_size(Tuned& tuned, std::size_t bytes);

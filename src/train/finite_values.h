@@ -14,7 +14,7 @@ namespace trireme {
 // Counts the values among those of all ranks that are NaN or infinite.
 class FiniteValues {
  public:
-  // Each value on one rank alone.
+  // Call it for each value on one rank alone.
   void look_at(const std::string& tensor, std::span<const float> values);
 
   // Collective over comm. "2 weights are NaN or infinite, the first in TENSOR", of the lowest rank

@@ -93,7 +93,7 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
   weights *= (count - 1) / count;
   const parallel::WorkSplit& work = step.options().work;
   if (work.reduces_each()) gradients *= work.runs();
-  // Forward and backward of every micro-batch.
+  // Weights are gathered in forward and backward of every micro-batch.
   if (shard.divides_weights()) weights *= 2.0 * work.most();
   const bool whole_gradients = stage.options().whole_gradients;
   const bool says_why = whole_gradients && shard.divides_gradients();

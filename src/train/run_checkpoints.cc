@@ -394,7 +394,7 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
   }
   const std::string arithmetic = words_on_arithmetic(checkpoint);
   if (!arithmetic.empty()) rounding += (rounding.empty() ? "" : "; ") + arithmetic;
-  // Where they do not matter, they change no bit.
+  // Algorithms change no bit where sums do not depend on them.
   const bool matters = sums_depend_on_algorithm(run_.config.comm);
   for (const auto& [key, value] :
        matters ? recorded_plans() : std::map<std::string, std::string>()) {

@@ -21,8 +21,8 @@ struct BitsOfStart {
 // that goes on. Throws RunFolderError.
 BitsOfStart settle_same_bits(Communicator& world, Config& config);
 
-// The checkpoints of a run whose bits have parted have this attribute ("parted"), so that the next
-// start knows of the promise.
+// The checkpoints of a run that no longer keeps the promise have this attribute ("parted"), so that
+// the next start knows of the promise.
 inline constexpr const char* kBitsAttribute = "same_bits";
 
 }  // namespace trireme

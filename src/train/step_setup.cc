@@ -87,7 +87,7 @@ Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, co
                     : "a data replica adds up its runs before it reduces them"};
 }
 
-// All but what gradients_of_step decides.
+// Returns all options but what gradients_of_step decides.
 parallel::StepOptions options_without_runs(const Config& config, const nn::ModelPlan& model) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;

@@ -78,7 +78,7 @@ std::string read_file(const std::string& path, ExitStatus status,
 // A file that is read from one end to the other.
 class FileReader {
  public:
-  // Nothing where the file is absent.
+  // Returns nothing where the file is absent.
   static std::optional<FileReader> open_if_there(const std::string& path, ExitStatus status);
   FileReader(const std::string& path, ExitStatus status);  // absence is a fault
   // A copy of a descriptor that is open already, such as standard input's; `name` is for messages.

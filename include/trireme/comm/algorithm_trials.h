@@ -50,8 +50,8 @@ class AlgorithmTrials {
   void begin(std::vector<AlgorithmTrial> trials);
   // Neither counts nor tries from now on. Operations that have begun are still measured.
   void stop();
-  // When that was, by now_ns(): what began earlier may have been carried by any algorithm. The end
-  // of time while it tries.
+  // When it stopped, by now_ns(): what began earlier may have been carried by any algorithm. While
+  // it tries, it is the end of time.
   std::int64_t stopped_ns() const;
 
   // An operation whose time is wanted, unless `slot` is negative.

@@ -1,4 +1,4 @@
-// Short texts of all ranks.
+// Gathers short texts of all ranks.
 #pragma once
 
 #include <string>

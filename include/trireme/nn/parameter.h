@@ -62,7 +62,7 @@ class Parameter {
   // the parameter is frozen.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
-  // Where it is on the grid. Known once its group is formed.
+  // Where it is on the grid. That is known once its group is formed.
   const Residence& residence() const { return residence_; }
   std::int64_t offset_in_group() const { return offset_; }  // elements
   const Parameter* first_use() const { return first_; }     // null: this one

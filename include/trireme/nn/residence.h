@@ -12,7 +12,7 @@
 
 namespace trireme::nn {
 
-// What is kept of it.
+// What is kept of a tensor.
 struct Storage {
   std::optional<DType> weights = DType::kF32;  // none: those of another use of the same tensor
   bool master = true;                          // in fp32, for the optimizer

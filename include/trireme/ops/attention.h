@@ -29,7 +29,7 @@ struct AttentionShape {
 // across documents; without `end` they read to the end of the sample, which otherwise masks padding
 // or, in bidirectional attention, later documents. Each position must read one key or more.
 struct KeyRanges {
-  // Implicit: most calls have `first` alone.
+  // The constructor is implicit, since most calls have `first` alone.
   KeyRanges(Tensor first_key = {}, Tensor key_end = {})
       : first(std::move(first_key)), end(std::move(key_end)) {}
   Tensor first, end;

@@ -25,9 +25,9 @@ struct ConvolutionShape {
   std::int64_t out_pixels() const { return batch * out_height() * out_width(); }
   std::int64_t taps() const { return kernel_height * kernel_width; }
   std::int64_t group_channels() const { return in_channels / groups; }
-  // Each channel by itself.
+  // Whether each channel is convolved by itself.
   bool depthwise() const { return groups == in_channels && groups == out_channels; }
-  // A product of the pixels with the weights.
+  // Whether it is a product of the pixels with the weights.
   bool pointwise() const { return taps() == 1 && stride == 1 && padding == 0 && groups == 1; }
 
   Shape input() const { return {batch, height, width, in_channels}; }

@@ -36,8 +36,8 @@ class Optimizer {
   // Makes the same communication alone, before the first step.
   void connect(ops::Context& ctx);
 
-  // Where there are averages of the weights: those of parameters for which `of` holds begin with
-  // the master values.
+  // Lets averages of the weights, where there are any, begin with the master values: those of
+  // parameters for which `of` holds.
   void begin_averages(ops::Context& ctx,
                       const std::function<bool(const std::string& parameter)>& of) const;
   // Writes the weights of the shards, of which whole ones are then to be gathered: those that steps

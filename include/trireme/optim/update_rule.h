@@ -113,9 +113,9 @@ class UpdateRule {
   // The names of the states that it keeps of a shard of a parameter with these extents. They are
   // zero at first.
   virtual std::vector<std::string> states(const Shape& global) const = 0;
-  // nullptr: the rule needs no whole matrices.
+  // What the rule does with whole matrices; nullptr: it needs none.
   virtual const MatrixWork* matrices() const { return nullptr; }
-  // nullptr: it keeps no averages of a matrix's lines.
+  // The averages of a matrix's lines that it keeps; nullptr: none.
   virtual const LineWork* lines(const Shape& /*global*/) const { return nullptr; }
   // Whether update() needs WholeParameter::squares.
   virtual bool needs_lengths() const { return false; }

@@ -45,7 +45,7 @@ struct Call {
   Purpose why = Purpose::kGradients;
 };
 
-// What the state is to be.
+// How the state is to be held.
 struct StateRules {
   // Only a shard of the sums is wanted, where memory is divided.
   bool to_shard = true;

@@ -73,12 +73,12 @@ class RunHistory {
   const std::optional<Config>& config() const { return config_; }
   const std::optional<NewestCheckpoint>& checkpoint() const { return checkpoint_; }
   const std::optional<Lease>& lease() const { return lease_; }
-  // Empty until the first window is full (log.stragglers).
+  // The table of ranks; empty until the first window is full (log.stragglers).
   const std::optional<RankTable>& ranks() const { return ranks_; }
   const std::optional<CommunicationTable>& communication() const { return communication_; }
   const std::vector<RunEvent>& events() const { return events_; }
 
-  // All are as of the last update. Ages are in seconds, by this host's clock, and never negative.
+  // These are as of the last update. Ages are in seconds, by this host's clock, and never negative.
   RunState state() const;
   // The state in words, with what the job script did about a stop: "stopped at step 61, requeued".
   std::string state_text() const;

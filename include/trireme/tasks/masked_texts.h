@@ -25,7 +25,7 @@ struct SpecialTokens {
   // The names and numbers of these and of all other special tokens that the tokenizer has.
   std::vector<std::pair<std::string, std::int32_t>> names;
 
-  // Empty for a token that is no special one.
+  // Returns the name of a token; empty for one that is not special.
   std::string_view name_of(std::int32_t token) const;
 };
 inline constexpr std::string_view kMaskText = "[MASK]";

@@ -17,8 +17,8 @@ struct Unit {
   bool operator==(const Unit&) const = default;
 };
 
-// Those of all tasks, each once. The first is that of files that were written before there were
-// others.
+// Returns the units of all tasks, each once. The first is that of files that were written before
+// there were others.
 const std::vector<Unit>& units();
 // The unit whose rate the object has, whatever wrote it; the first one where it has none.
 Unit unit_in(const Json& object);

@@ -91,7 +91,7 @@ class TreeNetwork final : public Network {
   struct Distance {
     double latency, highest_rate;
   };
-  // Index into distances_.
+  // Returns an index into distances_.
   int distance(int from, int to) const;
 
   std::vector<Distance> distances_;  // empty: not known

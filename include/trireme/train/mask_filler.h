@@ -14,7 +14,7 @@ struct LikelyToken {
   std::int32_t token = 0;
   float probability = 0.0f;
 };
-// They stand from the likeliest down.
+// The tokens stand from the likeliest down.
 using LikelyTokens = std::vector<LikelyToken>;
 
 // Returns how many of the first texts can be filled at once, so that what ranks tell each other of

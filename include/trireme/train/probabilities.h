@@ -13,7 +13,7 @@ void make_probabilities(std::span<float> row);
 // Throws the CheckpointError of a model whose probabilities are not finite. A training that
 // diverged leaves such weights, imported ones may be damaged, and fp16 ends at 65504.
 [[noreturn]] void refuse_probabilities();
-// Does so unless all are finite.
+// Throws the same unless all are finite.
 void check_probabilities(std::span<const float> all);
 
 // Returns the numbers of the `count` largest, or of all if there are fewer, from the largest down;

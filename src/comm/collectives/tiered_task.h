@@ -34,7 +34,7 @@ class TieredTask : public SegmentedTask {
 
   // Elements of a part in a segment. All ranges are in the tensor of all parts.
   virtual Range range(int part, std::size_t segment) const = 0;
-  // That tensor: what is reduced, or where the parts are gathered.
+  // The tensor of all parts: what is reduced, or where the parts are gathered.
   virtual std::byte* whole() const = 0;
   // Where the owner's result goes.
   virtual std::byte* result(int part, std::size_t segment) const {

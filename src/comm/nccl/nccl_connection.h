@@ -38,7 +38,7 @@ class Session {
   OrderGuard& guard() { return guard_; }
   double timeout_s() const { return timeout_s_; }
   void set_timeout(double seconds) { timeout_s_ = seconds; }
-  // nullptr: NCCL has no tuner of ours.
+  // The table of our tuner; nullptr: NCCL has no tuner of ours.
   TunerTable* tuner() const { return tuner_.get(); }
   void use_tuner(std::unique_ptr<TunerTable> tuner) { tuner_ = std::move(tuner); }
 
@@ -76,7 +76,7 @@ class Session {
   std::optional<Library::Registration> kind_of(const Buffer& memory) const;
   void set_in_window(const Buffer& memory, bool in_window);
   void wait_for_device() const { parts_.cuda->release_freed(parts_.device); }
-  // True the first time.
+  // Returns true the first time.
   bool first_refusal() { return !refused_.exchange(true); }
 
  private:

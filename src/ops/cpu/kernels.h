@@ -42,7 +42,7 @@ struct ElementwiseKernels {
   void (*rotate)(float* low, float* high, const float* cosine, const float* sine, std::int64_t n);
 };
 
-// One row each. bias and residual may be null; dx may be residual.
+// Each computes one row. bias and residual may be null; dx may be residual.
 struct NormKernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
                      float* y, float* mean, float* rstd, std::int64_t n);

@@ -73,7 +73,7 @@ class CudaSource : public MemorySource {
   void forget_uses(Block& block) noexcept override { events_.put_all(block.pending); }
 
  protected:
-  // Used if a mark cannot be set. If the stream fails too, its work will never run.
+  // This is used if a mark cannot be set. If the stream fails too, its work will never run.
   void wait_for(StreamHandle stream) noexcept {
     try {
       runtime_->synchronize(stream);
