@@ -70,9 +70,9 @@ class Bash(unittest.TestCase):
 
     def test_values(self):
         self.assertEqual(self.complete("trireme", "train", "--optim.name", ""), RULES)
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", "a"), {"adam", "adamw"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", "a"), {"adafactor", "adam", "adamw"})
         self.assertEqual(self.complete("trireme", "train", "--optim.name", "="), RULES)
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", "=", "s"), {"sgd"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", "=", "s"), {"schedule_free", "sgd"})
         self.assertEqual(self.complete("trireme", "train", "--device", "cu"), {"cuda"})
         self.assertEqual(self.complete("trireme", "train", "--model.tied", ""),
                          {"true", "false", "auto"})
