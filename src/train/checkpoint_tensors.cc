@@ -10,7 +10,7 @@ namespace trireme {
 namespace {
 
 const std::string kParameters = "parameters/", kStates = "state/";
-const std::string kAveragesOfStates = "average/";
+const std::string kAveragesOfStates = "state/average/";
 
 std::string average_of(std::string_view parameter) {
   return fmt::format("optimizer/{}/{}", parameter, optim::kWeightAverage);
@@ -104,8 +104,10 @@ bool is_average(std::string_view tensor) {
 }
 
 std::string averaged_by(std::string_view tensor) {
+  if (tensor.starts_with(kAveragesOfStates)) {
+    return std::string(tensor.substr(kAveragesOfStates.size()));
+  }
   const std::size_t begin = tensor.find('/') + 1;
-  if (tensor.starts_with(kAveragesOfStates)) return std::string(tensor.substr(begin));
   return std::string(tensor.substr(begin, tensor.rfind('/') - begin));
 }
 

@@ -109,6 +109,13 @@ class Pictures(unittest.TestCase):
             alone = alone or self.losses(run)
             self.assertEqual(self.losses(run), alone, grid)
 
+    def test_averages_of_running_statistics(self):
+        self.train("average", "--optim.average", "swa", "--eval.weights", "average")
+        evaluated = [line["eval_loss"] for line in self.metrics("average") if "eval_loss" in line]
+        for weights, same in (("average", True), ("last", False)):
+            told = self.run_here("eval", "--checkpoint", "average", "--weights", weights, "--batch.micro", 4, "--threads", 1)
+            self.assertEqual(f"{evaluated[-1]:.6f}" in told, same, told)
+
     def test_resnet(self):
         alone = None
         resnet = ("--model.family", "resnet", "--model.width_multiple", None, "--run.steps", 3, "--eval.every", 3,
