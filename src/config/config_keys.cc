@@ -241,6 +241,12 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               "steps up to this one are not in the average", between(0, limits::kSteps),
               OnChange::kResults);
   options.add(
+      "optim.recompute_norms", optim.recompute_norms, "micro-batches",
+      "batch norms: running statistics for averaged weights are computed anew, from so many "
+      "micro-batches of the training data, before evaluations and checkpoints; 0: they are "
+      "averaged as the weights are; auto: 64 with schedule_free, otherwise 0",
+      between(0, limits::kSequences), OnChange::kResults);
+  options.add(
       "optim.freeze", optim.freeze, "",
       "parameters that stay as they are: patterns of their names between commas, as in "
       "embedding.*,blocks.[0-5].*; they have no gradient and no optimizer state, and the backward "

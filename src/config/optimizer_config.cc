@@ -198,7 +198,9 @@ void check_average(const Config& config) {
   if (optim.average_decay != usual.optim.average_decay && optim.average != "ema") {
     refuse("optim.average_decay", "optim.average is not ema: leave it out");
   }
-  if (!optimizer_of(config).rule_averages()) return;
+  const bool rule_averages = optimizer_of(config).rule_averages();
+  if (none && !rule_averages && optim.recompute_norms) refuse("optim.recompute_norms", kNone);
+  if (!rule_averages) return;
   if (!none) refuse("optim.average", "schedule_free averages the weights itself: leave it out");
   if (config.schedule.name != "constant") {
     throw ConfigError(
@@ -236,6 +238,12 @@ optim::OptimizerConfig optimizer_of(const Config& config) {
           .heads_apart = config.optim.muon_heads,
           .average = average_of(config.optim),
           .decay_all = config.optim.decay_norms};
+}
+
+int norms_to_recompute(const Config& config) {
+  constexpr int kOfScheduleFree = 64;
+  return config.optim.recompute_norms.value_or(
+      optimizer_of(config).rule_averages() ? kOfScheduleFree : 0);
 }
 
 void check_optimizer(const Config& config) {

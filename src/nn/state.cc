@@ -16,9 +16,9 @@ void State::propose(ops::Context& ctx, const StepPlace& place, std::int64_t row,
                 "a micro-batch that is not of the step proposes " + name());
   if (place.number % spec_.together != 0) return;
   const int later = place.count / spec_.together - 1 - place.number / spec_.together;
+  const auto momentum = static_cast<double>(spec_.momentum);
   const double weight =
-      static_cast<double>(spec_.momentum) *
-      std::pow(1.0 - static_cast<double>(spec_.momentum), static_cast<double>(later));
+      takes_mean_ ? 1.0 : momentum * std::pow(1.0 - momentum, static_cast<double>(later));
   const Tensor to = proposed_[static_cast<std::size_t>(place.run)].rows(row, row + 1);
   ops::add_scaled(ctx, x, static_cast<float>(weight) * factor, to);
 }
@@ -68,8 +68,10 @@ void StageStates::commit(ops::Context& ctx, const Tensor& sum, int micro_batches
   std::int64_t at = 0;
   for (State* state : states_) {
     const Shape& shape = state->spec().shape;
-    const double keep = std::pow(1.0 - static_cast<double>(state->spec_.momentum),
-                                 static_cast<double>(micro_batches / state->spec_.together));
+    const double keep = state->takes_mean_
+                            ? 1.0
+                            : std::pow(1.0 - static_cast<double>(state->spec_.momentum),
+                                       static_cast<double>(micro_batches / state->spec_.together));
     ops::commit_state(ctx, static_cast<float>(keep),
                       sum.flat_range(at, at + shape.elements()).reshape(shape), state->value_);
     at += shape.elements();
@@ -102,6 +104,19 @@ void StageStates::exchange_averages(ops::Context& ctx) const {
   copy(values_, kept, ctx.stream);
   copy(averages_, values_, ctx.stream);
   copy(kept, averages_, ctx.stream);
+}
+
+void StageStates::begin_mean(ops::Context& ctx) {
+  for (State* state : states_) state->takes_mean_ = true;
+  if (!empty()) ops::fill(ctx, values_, 0.0f);
+}
+
+void StageStates::end_mean(ops::Context& ctx, int micro_batches) {
+  for (State* state : states_) {
+    state->takes_mean_ = false;
+    const double proposals = static_cast<double>(micro_batches / state->spec_.together);
+    ops::scale(ctx, state->value_, static_cast<float>(1.0 / proposals));
+  }
 }
 
 void StageStates::discard(ops::Context& ctx) {

@@ -231,6 +231,25 @@ void TrainerStep::use_averages(bool averaged) {
   stage_.weights().trained();
 }
 
+void TrainerStep::recompute_states(int steps,
+                                   const std::function<std::vector<nn::MicroBatch>()>& next) {
+  const ops::StepState kept = ops::read_step_state(ctx_);
+  ops::StepState finite = kept;
+  finite.finite = 1;
+  ops::write_step_state(ctx_, finite);
+  stage_.states().begin_mean(ctx_);
+  int micro_batches = 0;
+  for (int step = 0; step < steps; ++step) {
+    const std::vector<nn::MicroBatch> mine = next();
+    begin(mine, false);
+    add_up_gradients(mine);
+    states_->commit(work_.micro_batches());
+    micro_batches += work_.micro_batches();
+  }
+  stage_.states().end_mean(ctx_, micro_batches);
+  ops::write_step_state(ctx_, kept);
+}
+
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
   return queue(mine, step, learning_rate, random_key, wants_stop).result(grid_);

@@ -149,6 +149,24 @@ std::int64_t PreparedRun::checkpoint_bytes() const {
   return static_cast<std::int64_t>(sizeof(float)) * (model.plan.parameters + states * updated);
 }
 
+BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t steps) const {
+  const auto global = static_cast<std::uint64_t>(config.batch.global);
+  const auto micro = static_cast<std::uint64_t>(config.batch.micro);
+  const auto begin = static_cast<std::uint64_t>(first_sample);
+  const auto count = static_cast<std::uint64_t>(steps);
+  return [=, mine = step.options().work.of(grid.index(kDataAxes))](
+             std::uint64_t of_step) -> std::optional<std::vector<std::uint64_t>> {
+    if (of_step >= count) return std::nullopt;
+    std::vector<std::uint64_t> samples;
+    for (const parallel::Micro& one : mine) {
+      const std::uint64_t first =
+          begin + of_step * global + static_cast<std::uint64_t>(one.number) * micro;
+      for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
+    }
+    return samples;
+  };
+}
+
 // Collective. Before the stages are built, since these ask whether sums have a fixed order.
 std::optional<AlgorithmTuner> PreparedRun::tune_before_steps() {
   phases.done("grid");

@@ -61,6 +61,9 @@ struct PreparedRun : RunPlan {
 
   // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
   std::int64_t checkpoint_bytes() const;
+  // This replica's samples of `steps` steps, of which the first begins with `first_sample` of the
+  // training data.
+  BatchPlan samples_of_steps(std::int64_t first_sample, std::int64_t steps) const;
 
   ProcessGrid grid;
   std::optional<AlgorithmTuner> tuner;  // with comm.tune, on ranks that talk over MPI

@@ -81,6 +81,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                guessed_checkpoint_seconds(), start_.step),
       queue_(run.device.context, run.grid, run.runtime.clock(), signals,
              run.config.batch.global * run.task.units_of_sample(run.sample)),
+      evaluated_(run),
       step_number_(start_.step),
       samples_(start_.samples),
       older_evaluations_(start_.older_evaluations) {
@@ -228,8 +229,9 @@ ExitStatus TrainingLoop::loop() {
   optim::LearningRateOptions curve = schedule_options(config).value();
   curve.points = prepared_.rates;
   const optim::LearningRateSchedule rate(curve);
-  const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro,
-                                                       read_for(prepared_.step.stage()));
+  const auto reader = prepared_.train_data->read_steps(
+      prepared_.samples_of_steps(samples_, total_steps() - step_number_), config.batch.micro,
+      read_for(prepared_.step.stage()));
   while (step_number_ < total_steps()) {
     if (tracer_) tracer_->before(step_number_ + 1);
     for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
@@ -251,26 +253,6 @@ ExitStatus TrainingLoop::loop() {
   }
   journal_.finished(last_);
   return ExitStatus::kDone;
-}
-
-// This replica's samples of each step to come.
-BatchPlan TrainingLoop::plan_of_samples() const {
-  const auto global = static_cast<std::uint64_t>(prepared_.config.batch.global);
-  const auto micro = static_cast<std::uint64_t>(prepared_.config.batch.micro);
-  const auto steps = static_cast<std::uint64_t>(total_steps() - step_number_);
-  const auto begin = static_cast<std::uint64_t>(samples_);
-  const parallel::WorkSplit& work = prepared_.step.options().work;
-  return [=, mine = work.of(prepared_.grid.index(kDataAxes))](
-             std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
-    if (step >= steps) return std::nullopt;
-    std::vector<std::uint64_t> samples;
-    for (const parallel::Micro& one : mine) {
-      const std::uint64_t first =
-          begin + step * global + static_cast<std::uint64_t>(one.number) * micro;
-      for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
-    }
-    return samples;
-  };
 }
 
 // Queues a step. Returns the steps that became known.
@@ -409,12 +391,10 @@ void TrainingLoop::evaluate_now() {
   if (config.eval.batches) {
     most = *config.eval.batches * (config.batch.global / config.batch.micro);
   }
-  const bool averages =
-      config.eval.weights == "average" || prepared_.step.options().optimizer.rule_averages();
-  if (averages) prepared_.step.use_averages(true);
+  evaluated_.show(step_number_);
   const nn::EvaluationSums sums =
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
-  if (averages) prepared_.step.use_averages(false);
+  evaluated_.hide();
   const double seconds = clock.seconds() - begin;
   if (deadline_) deadline_->evaluation_took(seconds);
   if (sums.targets == 0) {
@@ -450,6 +430,7 @@ void TrainingLoop::save() {
   const std::int64_t bytes = prepared_.checkpoint_bytes();
   const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
   const double begin = runtime.clock().seconds();
+  evaluated_.prepare_checkpoint(step_number_);
   runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
   const std::string path = checkpoints_.save(
       {.step = step_number_, .samples = samples_, .older_evaluations = older_evaluations_});

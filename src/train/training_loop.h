@@ -15,6 +15,7 @@
 #include "trireme/train/signals.h"
 
 #include "train/communication_watch.h"
+#include "train/evaluated_weights.h"
 #include "train/prepared_run.h"
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
@@ -47,7 +48,6 @@ class TrainingLoop {
   void note_start(std::size_t connections);
   ExitStatus loop();
 
-  BatchPlan plan_of_samples() const;
   std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate);
   void queue_step(tasks::StepReader& reader, double learning_rate);
   bool wants_stop();
@@ -82,6 +82,7 @@ class TrainingLoop {
   std::optional<Deadline> deadline_;  // on the leading rank
   CheckpointCadence cadence_;
   StepQueue queue_;
+  EvaluatedWeights evaluated_;
   int skipped_in_a_row_ = 0;
   StepMetrics last_;              // metrics of the last known step
   std::int64_t step_number_ = 0;  // steps queued

@@ -116,6 +116,28 @@ class Pictures(unittest.TestCase):
             told = self.run_here("eval", "--checkpoint", "average", "--weights", weights, "--batch.micro", 4, "--threads", 1)
             self.assertEqual(f"{evaluated[-1]:.6f}" in told, same, told)
 
+    def test_statistics_of_averaged_weights(self):
+        """They are computed anew, before evaluations and checkpoints, and change no step."""
+        flags = ("--optim.name", "schedule_free", "--schedule.name", "constant", "--run.same_bits", "true")
+        runs = {}
+        for run, norms, grid in (("anew", None, ()), ("kept", 0, ()), ("anew2", None, ("--grid.data", 2, "--grid.pipeline", 2))):
+            ranks = 4 if grid else 0
+            self.train(run, *flags, "--optim.recompute_norms", norms, *grid, ranks=ranks)
+            runs[run] = [line["eval_loss"] for line in self.metrics(run) if "eval_loss" in line]
+        self.assertEqual(self.losses("anew"), self.losses("kept"))
+        self.assertEqual(self.losses("anew"), self.losses("anew2"))
+        for here, other in zip(runs["anew"], runs["kept"]):
+            self.assertNotEqual(here, other)
+        self.assertEqual(runs["anew"], runs["anew2"])
+        # A checkpoint has them.
+        told = self.run_here("eval", "--checkpoint", "anew", "--batch.micro", 4, "--threads", 1)
+        self.assertRegex(told, rf"(?m)^loss +{runs['anew'][-1]:.6f}$")
+        # The same of an average that an optimizer of another rule leaves.
+        self.train("average-anew", "--optim.average", "swa", "--eval.weights", "average", "--optim.recompute_norms", 8)
+        evaluated = [line["eval_loss"] for line in self.metrics("average-anew") if "eval_loss" in line]
+        told = self.run_here("eval", "--checkpoint", "average-anew", "--weights", "average", "--batch.micro", 4, "--threads", 1)
+        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]:.6f}$")
+
     def test_resnet(self):
         alone = None
         resnet = ("--model.family", "resnet", "--model.width_multiple", None, "--run.steps", 3, "--eval.every", 3,

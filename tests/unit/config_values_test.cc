@@ -167,6 +167,7 @@ TEST(Config, KeysOfTheAverageNeedIt) {
   const std::string none =
       " is given, but optim.average is none: give --optim.average ema or swa, or leave it out";
   EXPECT_EQ(refusal({"--eval.weights", "average"}), "eval.weights average" + none);
+  EXPECT_EQ(refusal({"--optim.recompute_norms", "8"}), "optim.recompute_norms" + none);
   EXPECT_EQ(refusal({"--optim.average_from", "10"}), "optim.average_from" + none);
   EXPECT_EQ(refusal({"--optim.average_decay", "0.99", "--optim.average", "swa"}),
             "optim.average_decay is given, but optim.average is not ema: leave it out");

@@ -82,6 +82,7 @@ struct Config {
     std::string average = "none";  // "ema", "swa"
     double average_decay = 0.999;
     Steps average_from = 0;
+    std::optional<int> recompute_norms;  // micro-batches
     std::string freeze = "none";         // or a list, see frozen_parameters
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps

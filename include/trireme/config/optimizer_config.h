@@ -11,6 +11,8 @@ Config::Optim with_defaults_of_rule(Config::Optim optim);
 // What the optimizer is told: optim.*, and the defaults of its rules. Throws ConfigError for
 // optim.groups that are none.
 optim::OptimizerConfig optimizer_of(const Config& config);
+// optim.recompute_norms, or its default.
+int norms_to_recompute(const Config& config);
 // Throws ConfigError for keys that the rules do not have, or that contradict each other.
 void check_optimizer(const Config& config);
 

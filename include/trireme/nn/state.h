@@ -48,6 +48,7 @@ class State {
  private:
   friend class StageStates;
   StateSpec spec_;
+  bool takes_mean_ = false;  // StageStates::begin_mean
   Tensor value_;
   Tensor average_;    // over updates; undefined: none is held
   Tensors proposed_;  // by run: its part of the weighted sum
@@ -93,6 +94,10 @@ class StageStates {
   void average(ops::Context& ctx, const ops::WeightAverage& rule) const;
   // The averages become the values and the values the averages, in their memory.
   void exchange_averages(ops::Context& ctx) const;
+  // From begin_mean to end_mean the values become the plain means of what the micro-batches between
+  // propose, `micro_batches` in all: steps end with commit as ever.
+  void begin_mean(ops::Context& ctx);
+  void end_mean(ops::Context& ctx, int micro_batches);
   // Forgets what was proposed. Does nothing where nothing can be.
   void discard(ops::Context& ctx);
 

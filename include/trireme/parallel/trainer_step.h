@@ -118,6 +118,11 @@ class TrainerStep {
   void use_averages(bool averaged);
   bool averages() const { return options_.optimizer.average.has_value(); }
 
+  // Collective over the grid. Sets the states to the means of what the micro-batches of `steps`
+  // steps propose, with the weights as they are; `next` returns this replica's of a step. Gradients
+  // are undefined afterwards, all else stays. No step may be queued.
+  void recompute_states(int steps, const std::function<std::vector<nn::MicroBatch>()>& next);
+
   const StepOptions& options() const { return options_; }
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
