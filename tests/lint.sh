@@ -5,7 +5,7 @@ usage() {
 usage: tests/lint.sh [--full | --staged]
 
   (no option)  clang-format and clang-tidy 16 on what changed since the commit that last changed the version;
-               clang-tidy begins no file after 150 s (TRIREME_TIDY_SECONDS) and says how many it has not reached
+               clang-tidy begins no file after 60 s (TRIREME_TIDY_SECONDS) and says how many it has not reached
   --full       both on everything, however long it takes
   --staged     clang-format alone, on what is staged for a commit (.githooks/pre-commit)
   --help       this text
@@ -34,7 +34,7 @@ case $what in
 esac
 formatter=clang-format-14  # Debian 12's: others lay out a few lines in another way
 tidy=clang-tidy-16         # the oldest that compiles this code
-seconds=${TRIREME_TIDY_SECONDS:-150}
+seconds=${TRIREME_TIDY_SECONDS:-60}
 build=build/lint
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 

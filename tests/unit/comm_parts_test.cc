@@ -418,7 +418,8 @@ void expect_agreement(int ranks, const RankBlocks* blocks) {
   }
   const std::size_t rounds = at(ranks - 1).rounds.size();  // of a term that is no pair
   for (std::size_t round = 0; round < rounds; ++round) {
-    const auto before = known;
+    // The loop changes `known` by way of known_at.
+    const auto before = known;  // NOLINT(performance-unnecessary-copy-initialization)
     for (int rank = 0; rank < ranks; ++rank) {
       if (!at(rank).has_term) continue;
       const DoublingPlan::Round& mine = at(rank).rounds.at(round);
