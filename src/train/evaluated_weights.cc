@@ -1,6 +1,5 @@
 #include "train/evaluated_weights.h"
 
-#include <utility>
 #include <vector>
 
 #include "trireme/config/optimizer_config.h"
