@@ -1,7 +1,7 @@
 // The cluster's limits, from its site file and Slurm.
 #pragma once
 
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme::cli {
 

@@ -1,4 +1,4 @@
-#include "trireme/train/doctor.h"
+#include "trireme/doctor/doctor.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,8 +12,8 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/setup/communication.h"
 #include "trireme/topology/cluster_fabric.h"
-#include "trireme/train/communication.h"
 
 #include "cli/commands.h"
 #include "cli/topo.h"

@@ -4,8 +4,8 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/config/weighted_paths.h"
-#include "trireme/train/evaluator.h"
-#include "trireme/train/step_setup.h"
+#include "trireme/inference/evaluator.h"
+#include "trireme/setup/step_setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

@@ -10,9 +10,10 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/train/foreign_weights.h"
-#include "trireme/train/hang_limit.h"
-#include "trireme/train/inference.h"
+#include "trireme/inference/inference.h"
+#include "trireme/setup/found_checkpoint.h"
+#include "trireme/setup/hang_limit.h"
+#include "trireme/weights/foreign_weights.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

@@ -5,9 +5,9 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
+#include "trireme/inference/generator.h"
+#include "trireme/inference/inference.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/generator.h"
-#include "trireme/train/inference.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

@@ -6,7 +6,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/config/config.h"
-#include "trireme/train/foreign_weights.h"
+#include "trireme/weights/foreign_weights.h"
 
 #include "cli/commands.h"
 #include "cli/text.h"

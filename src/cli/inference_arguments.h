@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trireme/base/options.h"
-#include "trireme/train/prepared_inference.h"
+#include "trireme/inference/prepared_inference.h"
 
 namespace trireme::cli {
 

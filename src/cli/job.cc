@@ -9,7 +9,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 #include "cli/cluster_limits.h"
 #include "cli/commands.h"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/inference/inference.h"
 #include "trireme/io/tokenizer.h"
-#include "trireme/train/inference.h"
 
 namespace trireme::cli {
 

@@ -6,9 +6,9 @@
 
 #include "trireme/base/json.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/inference/inference.h"
 #include "trireme/io/image_shard.h"
 #include "trireme/ops/context.h"
-#include "trireme/train/inference.h"
 
 #include "cli/inference_arguments.h"
 #include "cli/outputs.h"

@@ -10,11 +10,11 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/inference/picture_classifier.h"
+#include "trireme/inference/probabilities.h"
 #include "trireme/io/picture_files.h"
 #include "trireme/io/prepare_images.h"
 #include "trireme/tasks/pictures.h"
-#include "trireme/train/picture_classifier.h"
-#include "trireme/train/probabilities.h"
 
 #include "cli/predict.h"
 

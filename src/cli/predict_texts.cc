@@ -10,9 +10,9 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/inference/mask_filler.h"
 #include "trireme/tasks/masked_texts.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/mask_filler.h"
 
 #include "cli/model_tokenizer.h"
 #include "cli/predict.h"

@@ -7,7 +7,7 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme::cli {
 namespace {

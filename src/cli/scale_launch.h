@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/job/job_script.h"
 #include "trireme/study/scaling_study.h"
-#include "trireme/train/job_script.h"
 
 namespace trireme::cli {
 

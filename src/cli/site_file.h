@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme::cli {
 

@@ -14,11 +14,11 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/io/output_file.h"
+#include "trireme/setup/communication.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/planner.h"
 #include "trireme/topology/probe.h"
 #include "trireme/topology/stored_rates.h"
-#include "trireme/train/communication.h"
 
 #include "cli/outputs.h"
 #include "cli/topo.h"

@@ -1,10 +1,10 @@
-#include "trireme/train/doctor.h"
+#include "trireme/doctor/doctor.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "train/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 namespace trireme {
 

@@ -12,7 +12,7 @@
 #include "trireme/topology/odd_cables.h"
 #include "trireme/topology/probe.h"
 
-#include "train/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 namespace trireme {
 namespace {

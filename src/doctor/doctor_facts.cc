@@ -11,10 +11,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/kernel_files.h"
 #include "trireme/comm/version.h"
+#include "trireme/doctor/doctor.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/io/version.h"
 #include "trireme/ops/context.h"
-#include "trireme/train/doctor.h"
 
 namespace trireme {
 namespace {

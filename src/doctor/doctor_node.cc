@@ -3,7 +3,7 @@
 
 #include "trireme/base/text.h"
 
-#include "train/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 namespace trireme::doctor {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "trireme/topology/odd_cables.h"
 
-#include "train/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 namespace trireme {
 namespace {

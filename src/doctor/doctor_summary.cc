@@ -11,7 +11,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/text.h"
-#include "trireme/train/doctor.h"
+#include "trireme/doctor/doctor.h"
 
 namespace trireme {
 namespace {

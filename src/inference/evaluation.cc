@@ -1,4 +1,4 @@
-#include "trireme/train/evaluation.h"
+#include "trireme/inference/evaluation.h"
 
 #include <algorithm>
 #include <utility>

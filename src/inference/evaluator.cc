@@ -1,13 +1,13 @@
-#include "trireme/train/evaluator.h"
+#include "trireme/inference/evaluator.h"
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/inference/evaluation.h"
 #include "trireme/parallel/connections.h"
-#include "trireme/train/data_request.h"
-#include "trireme/train/evaluation.h"
+#include "trireme/setup/data_request.h"
 
 namespace trireme {
 

@@ -1,13 +1,13 @@
-#include "trireme/train/generator.h"
+#include "trireme/inference/generator.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "trireme/base/utf8.h"
+#include "trireme/inference/probabilities.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tensor/copy.h"
-#include "trireme/train/probabilities.h"
 
 namespace trireme {
 namespace {

@@ -1,12 +1,12 @@
-#include "trireme/train/mask_filler.h"
+#include "trireme/inference/mask_filler.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/inference/probabilities.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tensor/copy.h"
-#include "trireme/train/probabilities.h"
 
 namespace trireme {
 namespace {

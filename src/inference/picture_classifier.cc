@@ -1,12 +1,12 @@
-#include "trireme/train/picture_classifier.h"
+#include "trireme/inference/picture_classifier.h"
 
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/inference/probabilities.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tasks/pictures.h"
 #include "trireme/tensor/copy.h"
-#include "trireme/train/probabilities.h"
 
 namespace trireme {
 namespace {

@@ -1,17 +1,17 @@
-#include "trireme/train/prepared_inference.h"
+#include "trireme/inference/prepared_inference.h"
 
 #include <utility>
 
 #include "trireme/base/log.h"
-#include "trireme/train/communication.h"
-#include "trireme/train/dry_run_input.h"
-#include "trireme/train/hang_limit.h"
-#include "trireme/train/memory_check.h"
-#include "trireme/train/run_grid.h"
-#include "trireme/train/step_traffic.h"
-
-#include "train/finite_values.h"
-#include "train/grid_placement.h"
+#include "trireme/setup/communication.h"
+#include "trireme/setup/dry_run_input.h"
+#include "trireme/setup/finite_values.h"
+#include "trireme/setup/found_checkpoint.h"
+#include "trireme/setup/grid_placement.h"
+#include "trireme/setup/hang_limit.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/setup/run_grid.h"
+#include "trireme/setup/step_traffic.h"
 
 namespace trireme {
 namespace {

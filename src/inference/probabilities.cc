@@ -1,4 +1,4 @@
-#include "trireme/train/probabilities.h"
+#include "trireme/inference/probabilities.h"
 
 #include <algorithm>
 #include <cmath>

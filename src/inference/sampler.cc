@@ -1,4 +1,4 @@
-#include "trireme/train/sampler.h"
+#include "trireme/inference/sampler.h"
 
 #include <algorithm>
 #include <cmath>

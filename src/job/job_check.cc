@@ -8,16 +8,16 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/job/job_script.h"
+#include "trireme/setup/compute_device.h"
+#include "trireme/setup/dry_run_input.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/setup/nearest_setting.h"
+#include "trireme/setup/run_grid.h"
 #include "trireme/tasks/task.h"
 #include "trireme/tensor/cuda.h"
-#include "trireme/train/compute_device.h"
-#include "trireme/train/dry_run_input.h"
-#include "trireme/train/job_script.h"
-#include "trireme/train/memory_check.h"
-#include "trireme/train/nearest_setting.h"
-#include "trireme/train/run_grid.h"
 
-#include "train/job_limits.h"
+#include "job/job_limits.h"
 
 namespace trireme {
 namespace {

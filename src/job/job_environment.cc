@@ -1,4 +1,4 @@
-#include "train/job_environment.h"
+#include "job/job_environment.h"
 
 #include <algorithm>
 #include <string_view>

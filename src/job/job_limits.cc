@@ -1,4 +1,4 @@
-#include "train/job_limits.h"
+#include "job/job_limits.h"
 
 #include <algorithm>
 #include <charconv>

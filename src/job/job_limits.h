@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme {
 

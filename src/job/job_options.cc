@@ -6,7 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 
-#include "train/job_environment.h"
+#include "job/job_environment.h"
 
 namespace trireme {
 namespace {

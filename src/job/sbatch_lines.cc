@@ -1,7 +1,7 @@
 // The #SBATCH lines of a script, as sbatch reads them.
 #include <optional>
 
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tensors.h"
 
 #include <algorithm>
 #include <deque>

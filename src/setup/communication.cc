@@ -1,4 +1,4 @@
-#include "trireme/train/communication.h"
+#include "trireme/setup/communication.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "trireme/train/compute_device.h"
+#include "trireme/setup/compute_device.h"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,8 @@
 #include "trireme/base/usual_threads.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
+#include "trireme/setup/nccl_keys.h"
 #include "trireme/tensor/cuda.h"
-#include "trireme/train/nccl_keys.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/data_request.h"
+#include "trireme/setup/data_request.h"
 
 #include <utility>
 

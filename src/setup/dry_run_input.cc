@@ -1,8 +1,8 @@
-#include "trireme/train/dry_run_input.h"
+#include "trireme/setup/dry_run_input.h"
 
+#include "trireme/setup/communication.h"
+#include "trireme/setup/step_setup.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/communication.h"
-#include "trireme/train/step_setup.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "train/finite_values.h"
+#include "trireme/setup/finite_values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/setup/checkpoint_tensors.h"
 #include "trireme/tensor/copy.h"
-#include "trireme/train/checkpoint_tensors.h"
 
 namespace trireme {
 namespace {

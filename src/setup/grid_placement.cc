@@ -1,4 +1,4 @@
-#include "train/grid_placement.h"
+#include "trireme/setup/grid_placement.h"
 
 #include <cstring>
 #include <numeric>
@@ -9,8 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/setup/communication.h"
 #include "trireme/topology/cluster_fabric.h"
-#include "trireme/train/communication.h"
 
 namespace trireme {
 namespace {

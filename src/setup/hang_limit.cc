@@ -1,4 +1,4 @@
-#include "trireme/train/hang_limit.h"
+#include "trireme/setup/hang_limit.h"
 
 #include <algorithm>
 

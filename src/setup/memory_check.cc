@@ -1,4 +1,4 @@
-#include "trireme/train/memory_check.h"
+#include "trireme/setup/memory_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 #include "trireme/base/resident_memory.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/gather_lines.h"
-#include "trireme/train/dry_run_input.h"
+#include "trireme/setup/dry_run_input.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/train/nccl_keys.h"
+#include "trireme/setup/nccl_keys.h"
 
 #include <memory>
 #include <optional>
@@ -12,11 +12,11 @@
 #include "trireme/base/installed_file.h"
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
+#include "trireme/setup/communication.h"
 #include "trireme/topology/nccl_costs.h"
 #include "trireme/topology/nccl_table.h"
 #include "trireme/topology/planner.h"
 #include "trireme/topology/stored_rates.h"
-#include "trireme/train/communication.h"
 
 namespace trireme {
 namespace {

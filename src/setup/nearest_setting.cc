@@ -1,4 +1,4 @@
-#include "trireme/train/nearest_setting.h"
+#include "trireme/setup/nearest_setting.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/dry_run_input.h"
-#include "trireme/train/run_grid.h"
+#include "trireme/setup/dry_run_input.h"
+#include "trireme/setup/run_grid.h"
 
 namespace trireme {
 namespace {

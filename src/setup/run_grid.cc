@@ -1,4 +1,4 @@
-#include "trireme/train/run_grid.h"
+#include "trireme/setup/run_grid.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "trireme/train/step_setup.h"
+#include "trireme/setup/step_setup.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "trireme/train/step_traffic.h"
+#include "trireme/setup/step_traffic.h"
 
 #include <algorithm>
 #include <map>

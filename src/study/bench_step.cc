@@ -3,9 +3,9 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/setup/step_setup.h"
 #include "trireme/study/bench.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/step_setup.h"
 
 namespace trireme::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
 #include "trireme/report/communication_table.h"
-#include "trireme/train/communication.h"
+#include "trireme/setup/communication.h"
 
 namespace trireme {
 

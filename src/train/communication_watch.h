@@ -10,8 +10,8 @@
 #include "trireme/comm/runtime.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/report/communication_table.h"
+#include "trireme/setup/communication.h"
 #include "trireme/topology/planner.h"
-#include "trireme/train/communication.h"
 
 #include "train/algorithm_tuner.h"
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "trireme/config/optimizer_config.h"
+#include "trireme/inference/evaluation.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/evaluation.h"
 
 namespace trireme {
 

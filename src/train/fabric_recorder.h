@@ -6,7 +6,7 @@
 
 #include "trireme/comm/grid_shape.h"
 #include "trireme/report/fabric_record.h"
-#include "trireme/train/communication.h"
+#include "trireme/setup/communication.h"
 
 namespace trireme {
 

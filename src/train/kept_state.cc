@@ -11,7 +11,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/config.h"
 #include "trireme/config/optimizer_config.h"
-#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tensors.h"
 
 namespace trireme {
 namespace {

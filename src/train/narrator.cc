@@ -9,7 +9,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/usual_threads.h"
 #include "trireme/parallel/schedule_forecast.h"
-#include "trireme/train/step_setup.h"
+#include "trireme/setup/step_setup.h"
 
 namespace trireme {
 namespace {

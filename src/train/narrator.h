@@ -8,8 +8,8 @@
 #include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/step_metrics.h"
+#include "trireme/setup/compute_device.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/compute_device.h"
 
 namespace trireme {
 

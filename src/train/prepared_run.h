@@ -15,13 +15,13 @@
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/fabric_record.h"
+#include "trireme/setup/communication.h"
+#include "trireme/setup/compute_device.h"
+#include "trireme/setup/grid_placement.h"
 #include "trireme/tasks/task.h"
 #include "trireme/topology/rank_order.h"
-#include "trireme/train/communication.h"
-#include "trireme/train/compute_device.h"
 
 #include "train/algorithm_tuner.h"
-#include "train/grid_placement.h"
 #include "train/same_bits.h"
 #include "train/startup_phases.h"
 

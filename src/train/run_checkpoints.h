@@ -16,9 +16,9 @@
 #include "trireme/ops/attention.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/setup/communication.h"
+#include "trireme/setup/compute_device.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/communication.h"
-#include "trireme/train/compute_device.h"
 
 #include "train/run_changes.h"
 

@@ -3,7 +3,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/small_file.h"
-#include "trireme/train/run_grid.h"
+#include "trireme/setup/run_grid.h"
 
 #include "train/starting_point.h"
 

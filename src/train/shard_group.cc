@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "trireme/train/run_grid.h"
+#include "trireme/setup/run_grid.h"
 
 namespace trireme {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "trireme/train/hang_limit.h"
+#include "trireme/setup/hang_limit.h"
 
 #include "train/prepared_run.h"
 #include "train/training_loop.h"

@@ -14,12 +14,12 @@
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/config/schedule_options.h"
+#include "trireme/inference/evaluation.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/parallel/copy_check.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/setup/step_setup.h"
 #include "trireme/topology/nccl_costs.h"
-#include "trireme/train/evaluation.h"
-#include "trireme/train/memory_check.h"
-#include "trireme/train/step_setup.h"
 
 #include "train/fabric_recorder.h"
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/setup/hang_limit.h"
 #include "trireme/tasks/task.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/deadline.h"
-#include "trireme/train/hang_limit.h"
 #include "trireme/train/signals.h"
 
 #include "train/communication_watch.h"

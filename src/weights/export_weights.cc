@@ -13,13 +13,13 @@
 #include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
+#include "trireme/setup/checkpoint_tensors.h"
+#include "trireme/setup/finite_values.h"
+#include "trireme/setup/found_checkpoint.h"
 #include "trireme/tasks/pictures.h"
-#include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/foreign_weights.h"
-#include "trireme/train/inference.h"
+#include "trireme/weights/foreign_weights.h"
 
-#include "train/finite_values.h"
-#include "train/foreign_pieces.h"
+#include "weights/foreign_pieces.h"
 
 namespace trireme {
 namespace {

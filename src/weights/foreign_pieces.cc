@@ -1,4 +1,4 @@
-#include "train/foreign_pieces.h"
+#include "weights/foreign_pieces.h"
 
 #include <algorithm>
 #include <numeric>

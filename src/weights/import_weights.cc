@@ -17,12 +17,13 @@
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
-#include "trireme/train/foreign_weights.h"
-#include "trireme/train/hang_limit.h"
-#include "trireme/train/memory_check.h"
+#include "trireme/setup/finite_values.h"
+#include "trireme/setup/found_checkpoint.h"
+#include "trireme/setup/hang_limit.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/weights/foreign_weights.h"
 
-#include "train/finite_values.h"
-#include "train/foreign_pieces.h"
+#include "weights/foreign_pieces.h"
 
 namespace trireme {
 namespace {

@@ -10,16 +10,16 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/inference/evaluation.h"
+#include "trireme/inference/probabilities.h"
 #include "trireme/io/image_shard.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/nn/pictures.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/setup/data_request.h"
+#include "trireme/setup/run_grid.h"
 #include "trireme/tasks/pictures.h"
-#include "trireme/train/data_request.h"
-#include "trireme/train/evaluation.h"
-#include "trireme/train/probabilities.h"
-#include "trireme/train/run_grid.h"
 
 #include "support/message_of.h"
 #include "support/mpi_test.h"

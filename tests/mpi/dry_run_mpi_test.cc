@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/plan/dry_run.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/setup/step_traffic.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/memory_check.h"
-#include "trireme/train/step_traffic.h"
 
 #include "support/batches.h"
 #include "support/equality.h"

@@ -11,12 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/inference/evaluation.h"
+#include "trireme/inference/evaluator.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/tasks/task.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/evaluation.h"
-#include "trireme/train/evaluator.h"
 
 #include "models/bert/bert.h"
 #include "models/gpt/gpt.h"

@@ -24,7 +24,7 @@
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/update.h"
 #include "trireme/parallel/gradient_reducer.h"
-#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tensors.h"
 
 #include "models/gpt/gpt.h"
 #include "support/mpi_test.h"

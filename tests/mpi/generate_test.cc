@@ -9,12 +9,13 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/inference/generator.h"
+#include "trireme/inference/inference.h"
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/setup/checkpoint_tensors.h"
+#include "trireme/setup/found_checkpoint.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/generator.h"
-#include "trireme/train/inference.h"
 
 #include "models/gpt/gpt.h"
 #include "support/mpi_test.h"

@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "trireme/config/config.h"
+#include "trireme/inference/mask_filler.h"
 #include "trireme/io/token_shard.h"
+#include "trireme/setup/checkpoint_tensors.h"
 #include "trireme/tasks/masked_texts.h"
 #include "trireme/tasks/pictures.h"
 #include "trireme/tasks/texts.h"
-#include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/mask_filler.h"
 
 #include "cli/commands.h"
 #include "models/bert/bert.h"

@@ -9,7 +9,7 @@
 #include "trireme/nn/state.h"
 #include "trireme/parallel/copy_check.h"
 #include "trireme/plan/dry_run.h"
-#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tensors.h"
 
 #include "support/message_of.h"
 #include "support/mpi_test.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/doctor.h"
+#include "trireme/doctor/doctor.h"
 
 namespace trireme::testing {
 

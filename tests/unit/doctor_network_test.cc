@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/comm/rank_blocks.h"
+#include "trireme/doctor/doctor.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/probe.h"
-#include "trireme/train/doctor.h"
 
 #include "support/doctor_nodes.h"
 

@@ -1,5 +1,5 @@
 // What doctor makes of facts, and the facts that it gathers from a made-up root folder.
-#include "trireme/train/doctor.h"
+#include "trireme/doctor/doctor.h"
 
 #include <fstream>
 

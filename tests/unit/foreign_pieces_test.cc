@@ -1,5 +1,5 @@
 // How ranks share the tensors of a foreign model: every element is moved once, and to its place.
-#include "train/foreign_pieces.h"
+#include "weights/foreign_pieces.h"
 
 #include <map>
 #include <numeric>

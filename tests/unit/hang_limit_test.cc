@@ -1,5 +1,5 @@
 // How long an operation may take, from what steps and checkpoints took.
-#include "trireme/train/hang_limit.h"
+#include "trireme/setup/hang_limit.h"
 
 #include <gtest/gtest.h>
 

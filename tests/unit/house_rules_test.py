@@ -46,9 +46,14 @@ LAYERS = {
     "plan": ["models", "parallel", "topology"],
     "config": ["io", "models", "optim"],
     "report": ["config", "tasks", "topology"],
-    "train": ["config", "report", "parallel", "topology", "plan", "tasks"],
+    "setup": ["config", "plan", "tasks"],
+    "inference": ["setup"],
+    "weights": ["setup"],
+    "job": ["setup"],
+    "doctor": ["io", "ops", "topology"],
+    "train": ["inference", "report"],
     "study": ["train"],
-    "cli": ["study"],
+    "cli": ["study", "weights", "job", "doctor"],
 }
 
 # Headers of others, and the folders that alone may include them. No public header does.

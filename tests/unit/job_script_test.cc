@@ -1,4 +1,4 @@
-#include "trireme/train/job_script.h"
+#include "trireme/job/job_script.h"
 
 #include <regex>
 #include <sstream>

@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "trireme/comm/dry_rank.h"
+#include "trireme/inference/inference.h"
 #include "trireme/models/family.h"
 #include "trireme/nn/block_run.h"
 #include "trireme/nn/fields.h"
 #include "trireme/parallel/trainer_step.h"
-#include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/inference.h"
+#include "trireme/setup/checkpoint_tensors.h"
+#include "trireme/setup/found_checkpoint.h"
 
 #include "support/named_arrays.h"
 

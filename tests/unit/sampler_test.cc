@@ -1,4 +1,4 @@
-#include "trireme/train/sampler.h"
+#include "trireme/inference/sampler.h"
 
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/generator.h"
+#include "trireme/inference/generator.h"
 
 namespace trireme {
 namespace {

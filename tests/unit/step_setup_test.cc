@@ -1,10 +1,10 @@
 // How a step's micro-batches form runs, when ranks keep whole gradients, and which replicas share
 // a copy.
-#include "trireme/train/step_setup.h"
+#include "trireme/setup/step_setup.h"
 
 #include <gtest/gtest.h>
 
-#include "trireme/train/run_grid.h"
+#include "trireme/setup/run_grid.h"
 
 #include "models/gpt/gpt.h"
 #include "support/message_of.h"

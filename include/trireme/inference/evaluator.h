@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "trireme/train/inference.h"
+#include "trireme/inference/inference.h"
 
 namespace trireme {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/inference/sampler.h"
 #include "trireme/parallel/pipeline_executor.h"
-#include "trireme/train/sampler.h"
 
 namespace trireme {
 

@@ -14,15 +14,6 @@
 
 namespace trireme {
 
-// Collective over comm. `where` is a checkpoint, a folder of checkpoints, or a run folder. In a
-// folder it opens the newest good checkpoint, and rank 0 reports the newer ones that are damaged.
-// Throws CheckpointError, the same on all ranks.
-Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
-
-// Collective over comm. Returns the size of the largest checkpoint that open_checkpoint_or_run may
-// open there; 0 where there is none.
-std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where);
-
 // What a checkpoint holds, and how its model is to be computed.
 struct InferencePlan {
   // The checkpoint's own configuration says what the model is; `precision` ("fp32", "fp16")

@@ -9,9 +9,9 @@
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/inference/inference.h"
 #include "trireme/io/checkpoint.h"
-#include "trireme/train/compute_device.h"
-#include "trireme/train/inference.h"
+#include "trireme/setup/compute_device.h"
 
 namespace trireme {
 

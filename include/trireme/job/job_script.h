@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/config/config.h"
-#include "trireme/train/memory_check.h"
+#include "trireme/setup/memory_check.h"
 
 namespace trireme {
 

@@ -4,7 +4,7 @@
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
 #include "trireme/plan/dry_run.h"
-#include "trireme/train/compute_device.h"
+#include "trireme/setup/compute_device.h"
 
 namespace trireme {
 

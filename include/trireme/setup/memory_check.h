@@ -11,7 +11,7 @@
 
 #include "trireme/comm/runtime.h"
 #include "trireme/plan/dry_run.h"
-#include "trireme/train/compute_device.h"
+#include "trireme/setup/compute_device.h"
 
 namespace trireme {
 

@@ -6,7 +6,7 @@
 
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
-#include "trireme/train/memory_check.h"
+#include "trireme/setup/memory_check.h"
 
 namespace trireme {
 

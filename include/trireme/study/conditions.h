@@ -11,8 +11,8 @@
 #include "trireme/base/control_group.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/report/html_page.h"
+#include "trireme/setup/compute_device.h"
 #include "trireme/study/scaling.h"
-#include "trireme/train/compute_device.h"
 
 namespace trireme::scaling {
 

@@ -5,7 +5,7 @@
 
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
-#include "trireme/train/compute_device.h"
+#include "trireme/setup/compute_device.h"
 #include "trireme/train/signals.h"
 
 namespace trireme {

@@ -12,9 +12,6 @@
 
 namespace trireme {
 
-// The attribute of checkpoints whose weights were imported: ForeignModel::format.
-inline constexpr const char* kImportedAttribute = "imported";
-
 struct ImportRequest {
   std::string from;              // a file of safetensors, or a folder of them (io/safetensors.h)
   std::string run_folder;        // that gets the checkpoint

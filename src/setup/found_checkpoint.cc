@@ -1,0 +1,73 @@
+#include "trireme/setup/found_checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitStatus kOfWeights = ExitStatus::kCheckpoint;
+
+// Returns the folder that holds the checkpoints, or nothing if `where` is not a folder.
+std::string checkpoint_folder(const std::string& where) {
+  if (!look_ahead(where, kOfWeights).is_folder()) return "";
+  const std::string inside = (fs::path(where) / "checkpoints").string();
+  return look_at(inside, kOfWeights).is_folder() ? inside : where;
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
+  // Only one rank looks, so that all take the same path.
+  const std::string kind = comm.read_once([&] {
+    const FileFacts facts = look_ahead(where, kOfWeights);
+    return !facts.is_there() ? "none" : facts.is_folder() ? "folder" : "file";
+  });
+  if (kind == "none") {
+    throw CheckpointError(fmt::format(
+        "{}: there is no such file or folder; name a checkpoint (step-00001000.h5) or a run folder",
+        where));
+  }
+  if (kind == "file") return Checkpoint::open(comm, where);
+  const std::string folder = comm.read_once([&] { return checkpoint_folder(where); });
+  LatestCheckpoint latest = open_latest_checkpoint(comm, folder);
+  if (!latest.checkpoint) {
+    throw CheckpointError(
+        latest.refused.empty()
+            ? fmt::format("{}: no checkpoint is there; a run writes its first after "
+                          "checkpoint.every steps",
+                          folder)
+            : fmt::format("{}: no good checkpoint is there; the newest is {}", folder,
+                          latest.refused.front()));
+  }
+  if (comm.rank() == 0) {
+    for (const std::string& reason : latest.refused) report_line("damaged, not used: " + reason);
+  }
+  return *latest.checkpoint;
+}
+
+std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where) {
+  const auto largest = [&]() -> std::int64_t {
+    std::int64_t bytes = 0;
+    try {
+      const FileFacts facts = look_ahead(where, kOfWeights);
+      if (!facts.is_folder()) return facts.bytes;
+      for (const CheckpointFile& file : list_checkpoints(checkpoint_folder(where))) {
+        bytes = std::max(bytes, file.bytes);
+      }
+    } catch (const Error&) {  // whoever opens it reports that
+    }
+    return bytes;
+  };
+  return comm.all_reduce_host(comm.rank() == 0 ? largest() : std::int64_t{0}, ReduceOp::kMax);
+}
+
+}  // namespace trireme
