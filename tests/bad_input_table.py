@@ -84,7 +84,7 @@ def text_of(table):
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(["Input", "Message", "Status", "Test"])
     for row, tests in sorted(table.items(), key=order):
-        writer.writerow([*row, ", ".join(dict.fromkeys(tests))])
+        writer.writerow([*row, ", ".join(sorted(set(tests)))])
     return text.getvalue()
 
 

@@ -159,6 +159,20 @@ function(trireme_quick_tests)
   set_property(TEST ${ARGN} APPEND PROPERTY LABELS quick)
 endfunction()
 
+# trireme_not_sanitized(NAME... [CASE pattern])
+# A sanitizer's build does without these tests, or without those cases of theirs. These are scripts, comparisons with
+# other programs, other people's readers of our files, and another library's products, which run no code of ours that
+# the other tests leave out; and repetitions that are long there: operations by other instruction sets and in other
+# orders, and a few cases that run the code of others at another scale.
+function(trireme_not_sanitized)
+  cmake_parse_arguments(ARG "" "CASE" "" ${ARGN})
+  if(TRIREME_SANITIZE AND ARG_CASE)
+    set_property(TEST ${ARG_UNPARSED_ARGUMENTS} APPEND PROPERTY ENVIRONMENT GTEST_FILTER=-${ARG_CASE})
+  elseif(TRIREME_SANITIZE)
+    set_property(TEST ${ARG_UNPARSED_ARGUMENTS} PROPERTY LABELS)  # none of its own, not even quick
+  endif()
+endfunction()
+
 # trireme_script_test(NAME LABEL label TIMEOUT seconds COMMAND program arg...)
 # A test that is a script.
 function(trireme_script_test name)

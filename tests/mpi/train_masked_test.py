@@ -234,7 +234,7 @@ class MaskedLanguageModel(ProgramTest):
 
     def test_a_tokenizer_with_special_tokens(self):
         """The model's vocabulary is the tokenizer's, as that of a published BERT."""
-        words = ROOT / "tests/unit/tokenizers/bert_uncased.json"
+        words = ROOT / "tests/unit/io/tokenizers/bert_uncased.json"
         self.expect_done("prepare", "text.txt", "--output", "words", "--tokenizer", words, "--validation", "tail:3000")
         said = self.train("words-run", "--data.train", "words/train.h5", "--data.validation", "words/validation.h5",
                           "--run.steps", 6)

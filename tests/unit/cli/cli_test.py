@@ -16,7 +16,7 @@ import unittest
 import zlib
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
 
@@ -457,7 +457,7 @@ class Prepare(ProgramTest):
         self.assertFalse((self.folder / "out").exists())
 
     def test_reads_a_tokenizer_file(self):
-        given = Path(__file__).resolve().parent / "tokenizers"
+        given = Path(__file__).resolve().parents[1] / "io/tokenizers"
         self.text("text", "ROMEO:\n\nI'll think: <think> 1234, <|im_end|>\n" * 100)
         text = self.expect_done("prepare", "text", "--output", "data", "--tokenizer", given / "qwen2.json",
                                 "--end-of-text", "<|im_end|>")
@@ -774,7 +774,7 @@ class Data(ProgramTest):
                 self.assertRegex(text, f"(?m){line}")
 
     def test_shows_no_control_characters_of_a_shard(self):
-        given = Path(__file__).resolve().parent / "tokenizers"
+        given = Path(__file__).resolve().parents[1] / "io/tokenizers"
         model = json.loads((given / "qwen2.json").read_text(encoding="utf-8"))
         model["added_tokens"][-1]["content"] = "\x1b[2J\nx"
         (self.folder / "model.json").write_text(json.dumps(model), encoding="utf-8")

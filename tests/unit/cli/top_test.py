@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
 UTF8 = {"LC_ALL": "C.UTF-8"}

@@ -10,7 +10,7 @@ import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,7 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bad_input_table  # noqa: E402
 
 # The layers, and what each may include besides base and itself; the rest follows transitively.
@@ -243,8 +243,8 @@ BEGINS_WITH = re.compile(r"(Of|As|By)\b")
 BEGINS_WELL = {
     "include/trireme/config/steps.h": "As options.h says of them",
     "src/config/optimizer_config.cc": "As the optimizer has it",
-    "tests/unit/config_test.cc": "Of a table what it holds counts",
-    "tests/unit/config_values_test.cc": "Of every number",
+    "tests/unit/config/config_test.cc": "Of a table what it holds counts",
+    "tests/unit/config/config_values_test.cc": "Of every number",
 }
 
 
@@ -325,7 +325,7 @@ def check_raw_figures(root, files):
                 yield f"{path}: {name}: a row is not as long as columns"
 
 
-TEST_FILE = re.compile(r"tests/[a-z]+/([a-z0-9_]+_test)\.(cc|py|sh)$")
+TEST_FILE = re.compile(r"tests/(?:[a-z_]+/)+([a-z0-9_]+_test)\.(cc|py|sh)$")
 
 
 def check_tests_run(root, files):
@@ -443,7 +443,7 @@ class PlantedViolations(unittest.TestCase):
     def test_names(self):
         self.expect({"docs/a.txt": ""}, "docs: nothing of this name belongs at the top level")
         self.expect({".editorconfig": "", ".envrc": ""}, ".envrc: nothing of this name belongs at the top level")
-        self.expect({"tests/unit/MyTest.cc": ""}, "tests/unit/MyTest.cc: 'MyTest' is not snake_case")
+        self.expect({"tests/unit/io/MyTest.cc": ""}, "tests/unit/io/MyTest.cc: 'MyTest' is not snake_case")
         self.expect({"jobs/quick-start.sh": ""},
                     "jobs/quick-start.sh: 'quick-start' is not snake_case")
 
@@ -516,10 +516,11 @@ class PlantedViolations(unittest.TestCase):
 
     def test_a_test_that_nothing_runs(self):
         cmake = "trireme_test(b_test SOURCES b_test.cc)\nforeach(script c_test)"
-        self.expect({"tests/unit/CMakeLists.txt": cmake, "tests/unit/a_test.cc": "", "tests/unit/b_test.cc": "",
-                     "tests/unit/c_test.py": "", "tests/mpi/b_test.py": "", "tests/unit/helper.cc": ""},
+        self.expect({"tests/unit/io/CMakeLists.txt": cmake, "tests/unit/io/a_test.cc": "",
+                     "tests/unit/io/b_test.cc": "", "tests/unit/io/c_test.py": "", "tests/mpi/b_test.py": "",
+                     "tests/unit/io/helper.cc": ""},
                     "tests/mpi/b_test.py: no line of its folder's CMakeLists.txt runs it",
-                    "tests/unit/a_test.cc: no line of its folder's CMakeLists.txt runs it")
+                    "tests/unit/io/a_test.cc: no line of its folder's CMakeLists.txt runs it")
 
     def test_another_version(self):
         cmake = "project(Trireme VERSION 0.2.0 LANGUAGES CXX)"
@@ -543,8 +544,8 @@ class BadInputTable(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.root = Path(scratch.name)
-        (self.root / "tests/unit").mkdir(parents=True)
-        self.write("tests/unit/CMakeLists.txt", "trireme_test(a_test SOURCES a_test.cc)\nforeach(t b)\n")
+        (self.root / "tests/unit/io").mkdir(parents=True)
+        self.write("tests/unit/io/CMakeLists.txt", "trireme_test(a_test SOURCES a_test.cc)\nforeach(t b)\n")
 
     def write(self, path, text):
         (self.root / path).write_text(text, encoding="utf-8")
@@ -554,8 +555,8 @@ class BadInputTable(unittest.TestCase):
         self.write("tests/bad_input.tsv", "".join("\t".join(line) + "\n" for line in lines))
 
     def test_a_row_comes_from_the_comments_of_all_its_tests(self):
-        self.write("tests/unit/a_test.cc", "  // bad input: `x`: a | it is\n  // wrong | 2\n  EXPECT_EQ(1, 2);\n")
-        self.write("tests/unit/b_test.py", "# bad input: `x`: a | it is wrong | 2\nself.expect_refusal()\n")
+        self.write("tests/unit/io/a_test.cc", "  // bad input: `x`: a | it is\n  // wrong | 2\n  EXPECT_EQ(1, 2);\n")
+        self.write("tests/unit/io/b_test.py", "# bad input: `x`: a | it is wrong | 2\nself.expect_refusal()\n")
         self.table(["`x`: a", "it is wrong", "2", "a_test, b_test"])
         self.assertEqual([], bad_input_table.check(self.root))
         self.table(["`x`: a", "it is wrong", "3", "a_test, b_test"])
@@ -563,13 +564,13 @@ class BadInputTable(unittest.TestCase):
 
     def test_what_shows_nothing_is_refused(self):
         self.table(["`x`", "y", "2", "a_test"])
-        self.write("tests/unit/a_test.cc", "// bad input: `x` | y | 2\nint f();\n")
-        self.assertEqual(["tests/unit/a_test.cc:1: no assertion stands below it"], bad_input_table.check(self.root))
-        self.write("tests/unit/a_test.cc", "// bad input: `x` | y\nEXPECT_EQ(1, 2);\n")
-        self.assertIn("tests/unit/a_test.cc:1: expected INPUT | MESSAGE | STATUS", bad_input_table.check(self.root))
-        self.write("tests/unit/a_test.cc", "")
-        self.write("tests/unit/c_test.cc", "// bad input: `x` | y | 2\nEXPECT_EQ(1, 2);\n")
-        self.assertIn("tests/unit/c_test.cc: no CMakeLists.txt of tests/ knows this test",
+        self.write("tests/unit/io/a_test.cc", "// bad input: `x` | y | 2\nint f();\n")
+        self.assertEqual(["tests/unit/io/a_test.cc:1: no assertion stands below it"], bad_input_table.check(self.root))
+        self.write("tests/unit/io/a_test.cc", "// bad input: `x` | y\nEXPECT_EQ(1, 2);\n")
+        self.assertIn("tests/unit/io/a_test.cc:1: expected INPUT | MESSAGE | STATUS", bad_input_table.check(self.root))
+        self.write("tests/unit/io/a_test.cc", "")
+        self.write("tests/unit/io/c_test.cc", "// bad input: `x` | y | 2\nEXPECT_EQ(1, 2);\n")
+        self.assertIn("tests/unit/io/c_test.cc: no CMakeLists.txt of tests/ knows this test",
                       bad_input_table.check(self.root))
 
 

@@ -43,7 +43,7 @@ class Lint(unittest.TestCase):
             stub.parent.mkdir(exist_ok=True)
             stub.write_text(text, encoding="utf-8")
             stub.chmod(0o755)
-        self.write("tests/unit/house_rules_test.py", "import sys, os\nsys.exit(os.environ.get('BROKEN_RULE'))\n")
+        self.write("tests/unit/house/house_rules_test.py", "import sys, os\nsys.exit(os.environ.get('BROKEN_RULE'))\n")
         self.write(".gitignore", "/build/\n")
         self.write("CMakeLists.txt", "project(Trireme VERSION 0.1.0 LANGUAGES CXX)\n")
         self.git("init", "-q", "-b", "main")

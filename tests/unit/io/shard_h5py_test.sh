@@ -3,7 +3,7 @@
 # and write some that we read, as io/DATA_SHARDS.md says.
 set -u
 here=$(dirname "$0")
-"$here/../support/venv.sh" "$1" h5py xxhash || exit $?
+"$here/../../support/venv.sh" "$1" h5py xxhash || exit $?
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 "$2" "$folder" && "$1/bin/python" "$here/shard_h5py_test.py" "$folder" "$3" "$4"

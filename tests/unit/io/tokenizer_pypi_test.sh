@@ -2,5 +2,5 @@
 # tokenizer_pypi_test.sh VENV REPOSITORY PROGRAM: tokens compared with those of PyPI's `tokenizers`.
 set -u
 here=$(dirname "$0")
-"$here/../support/venv.sh" "$1" tokenizers || exit $?
+"$here/../../support/venv.sh" "$1" tokenizers || exit $?
 exec "$1/bin/python" "$here/tokenizer_pypi_test.py" "$2" "$3"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 import named_arrays
 from torch_pictures import MOBILENET_STAGES, MobileNetV2, ResNet
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the bytes that onnx_test expects, as the package `onnx` writes that model.
 
-    build/release/venv/bin/python tests/unit/onnx_bytes.py    # that Python is of onnx_runtime_test
+    build/release/venv/bin/python tests/unit/models/onnx_bytes.py    # that Python is of onnx_runtime_test
 """
 import textwrap
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 import model_comparison
 
 Case = collections.namedtuple("Case", "layers width heads hidden patch image classes epsilon smoothing micro_batches samples")

@@ -6,7 +6,7 @@ set -u
 venv=$1 compiler=$2 source=$3
 shift 3
 here=$(dirname "$0")
-"$here/../support/venv.sh" "$venv" onednn-devel-cpu-gomp==2023.2.0 || exit $?
+"$here/../../support/venv.sh" "$venv" onednn-devel-cpu-gomp==2023.2.0 || exit $?
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 set -e

@@ -12,7 +12,7 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
 TAGS = {"loss", "lr", "grad_norm", "tokens_per_s", "step_s", "memory_bytes", "eval_loss"}

@@ -9,7 +9,7 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 import safetensors_files as files  # noqa: E402
