@@ -1,91 +1,27 @@
-// Text into shards: what stands in them, whatever the threads, and what bad input gets.
-#include "trireme/io/prepare.h"
-
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+// Text into shards: what stands in them, whatever the threads, and what is no text.
+#include <algorithm>
+#include <cstdio>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/inotify.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include "trireme/base/error.h"
-#include "trireme/io/hdf5.h"
-#include "trireme/io/locked_file.h"
-
-#include "support/message_of.h"
+#include "support/prepare_testing.h"
 #include "support/sample_pictures.h"
 #include "support/sample_text.h"
-#include "support/temporary_folder.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
 
+using testing::contents;
+using testing::documents;
+using testing::expect_fault;
 using testing::message_of;
-
-class Prepare : public ::testing::Test {
- protected:
-  std::string write(const std::string& name, const std::string& text) {
-    const fs::path path = folder_.path() / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << text;
-    return path.string();
-  }
-  std::string output(const std::string& name = "out") const {
-    return (folder_.path() / name).string();
-  }
-  PrepareOptions options(const std::vector<std::string>& inputs) const {
-    PrepareOptions options;
-    options.inputs = inputs;
-    options.output = output();
-    return options;
-  }
-
-  testing::TemporaryFolder folder_;
-};
-
-// The documents of a shard as text, by /documents.
-std::vector<std::string> documents(const TokenShardInfo& info) {
-  verify_token_shard(info.path);
-  const hdf5::File file = hdf5::File::open(info.path);
-  std::vector<std::int32_t> tokens;
-  if (info.token_bytes == 2) {
-    const auto raw = file.dataset("/tokens").read<std::uint16_t>();
-    tokens.assign(raw.begin(), raw.end());
-  } else {
-    const auto raw = file.dataset("/tokens").read<std::uint32_t>();
-    tokens.assign(raw.begin(), raw.end());
-  }
-  const auto starts = file.dataset("/documents").read<std::uint64_t>();
-  const TokenizerPtr tokenizer = make_tokenizer(info.tokenizer_kind, info.tokenizer_model);
-  std::vector<std::string> texts;
-  for (std::size_t d = 0; d < starts.size(); ++d) {
-    const std::uint64_t end = d + 1 < starts.size() ? starts[d + 1] : tokens.size();
-    EXPECT_EQ(tokens[end - 1], tokenizer->end_of_text());
-    texts.push_back(tokenizer->decode(std::span(tokens).subspan(starts[d], end - 1 - starts[d])));
-  }
-  return texts;
-}
-
-std::uint64_t bytes_of(const std::vector<std::string>& texts) {
-  std::uint64_t bytes = 0;
-  for (const std::string& text : texts) bytes += text.size();
-  return bytes;
-}
-
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-using Texts = std::vector<std::string>;
+using testing::Prepare;
+using testing::Texts;
 
 TEST_F(Prepare, AFileIsADocument) {
   PrepareOptions options = this->options({write("a.txt", "first\n"), write("b.txt", "second")});
@@ -313,86 +249,6 @@ TEST_F(Prepare, ThreadsDoNotShow) {
   }
 }
 
-TEST_F(Prepare, HashSplitDrawsDocumentsByContentAndSeed) {
-  std::string text;
-  Texts all;
-  for (int i = 0; i < 2000; ++i)
-    text += (all.emplace_back(fmt::format("document {}", i)), all.back() + "\n");
-  PrepareOptions options = this->options({write("a.txt", text)});
-  options.document_separator = "\n";
-  options.validation = parse_validation_split("hash:0.1");
-  const PrepareResult first = prepare(options);
-  Texts train = documents(first.train), held = documents(*first.validation);
-  EXPECT_NEAR(static_cast<double>(held.size()), 200, 60);  // 4.5 standard deviations
-  EXPECT_EQ(first.validation->split, "validation");
-
-  // The same documents whatever their order; other ones with another seed.
-  std::string reversed;
-  for (auto text_of = all.rbegin(); text_of != all.rend(); ++text_of) reversed += *text_of + "\n";
-  options.inputs = {write("b.txt", reversed)};
-  Texts again = documents(*prepare(options).validation);
-  std::reverse(again.begin(), again.end());
-  EXPECT_EQ(again, held);
-  options.seed = 2;
-  Texts other = documents(*prepare(options).validation);
-  std::reverse(other.begin(), other.end());
-  EXPECT_NE(other, held);
-
-  Texts both = train;
-  both.insert(both.end(), held.begin(), held.end());
-  std::sort(both.begin(), both.end());
-  std::sort(all.begin(), all.end());
-  EXPECT_EQ(both, all);
-}
-
-TEST_F(Prepare, HashSplitKeepsLongDocumentsWhole) {
-  std::string text;
-  for (unsigned i = 0; i < 12; ++i) text += testing::sample_text(200000 + 100000 * i, i) + "\x01";
-  PrepareOptions options = this->options({write("a.txt", text)});
-  options.document_separator = "\x01";
-  options.validation = parse_validation_split("hash:0.4");
-  const PrepareResult result = prepare(options);
-  Texts both = documents(result.train);
-  EXPECT_EQ(both.size(), static_cast<std::size_t>(12 - result.validation->documents));
-  for (const std::string& document : documents(*result.validation)) both.push_back(document);
-  for (unsigned i = 0; i < 12; ++i) {
-    const std::string document = testing::sample_text(200000 + 100000 * i, i);
-    EXPECT_EQ(std::count(both.begin(), both.end(), document), 1) << i;
-  }
-}
-
-TEST_F(Prepare, TailBeginsAtADocumentInItsFirstHalfElseExactly) {
-  const auto split = [&](const std::string& text, const std::string& tail) {
-    PrepareOptions options = this->options({write("a.txt", text)});
-    options.document_separator = "|";
-    options.validation = parse_validation_split("tail:" + tail);
-    const PrepareResult result = prepare(options);
-    EXPECT_EQ(result.train.original_bytes,
-              static_cast<std::int64_t>(bytes_of(documents(result.train))));
-    return std::pair(documents(result.train), documents(*result.validation));
-  };
-  EXPECT_EQ(split("aaaaaaaa|bbbb|cccccc", "8"),
-            (std::pair(Texts{"aaaaaaaa", "bbbb"}, Texts{"cccccc"})));
-  EXPECT_EQ(split("aaaaaaaa|bbbb|cccccc", "10"),  // a document starts right there
-            (std::pair(Texts{"aaaaaaaa"}, Texts{"bbbb", "cccccc"})));
-  EXPECT_EQ(split("aaaaaaaaa|bbbb|c", "11"),  // the nearest start is too late for half of it
-            (std::pair(Texts{"aaa"}, Texts{"aaaaaa", "bbbb", "c"})));
-  EXPECT_EQ(split("abcdefgh", "3"), (std::pair(Texts{"abcde"}, Texts{"fgh"})));
-  EXPECT_EQ(split("abcdefgh|", "1"), (std::pair(Texts{"abcdefg"}, Texts{"h"})));
-}
-
-TEST_F(Prepare, TailOfALongDocumentIsExact) {
-  const std::string text = testing::sample_text(5000000, 4);
-  for (const char* tail : {"1", "1048576", "1048577", "2097152", "3000001", "4999999"}) {
-    PrepareOptions options = this->options({write("a.txt", text)});
-    options.validation = parse_validation_split(fmt::format("tail:{}", tail));
-    const PrepareResult result = prepare(options);
-    const std::size_t cut = text.size() - std::strtoull(tail, nullptr, 10);
-    EXPECT_TRUE(documents(result.train) == Texts{text.substr(0, cut)}) << tail;
-    EXPECT_TRUE(documents(*result.validation) == Texts{text.substr(cut)}) << tail;
-  }
-}
-
 TEST_F(Prepare, LimitTakesTheFirstBytesOfAllInputs) {
   PrepareOptions options = this->options({write("a", "aaaa"), write("b", "bbbb"), write("c", "c")});
   options.input_limit = 6;
@@ -411,16 +267,6 @@ TEST_F(Prepare, ReportsProgress) {
   EXPECT_EQ(reports.back().bytes_read, text.size());
   EXPECT_EQ(reports.back().bytes_total, text.size());
   EXPECT_EQ(reports.back().made, text.size() + 1);
-}
-
-TEST_F(Prepare, AnOlderValidationShardDoesNotStay) {
-  PrepareOptions options = this->options({write("a", "some text")});
-  options.validation = parse_validation_split("tail:4");
-  prepare(options);
-  EXPECT_TRUE(fs::exists(output() + "/validation.h5"));
-  options.validation = {};
-  prepare(options);
-  EXPECT_FALSE(fs::exists(output() + "/validation.h5"));
 }
 
 TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
@@ -445,25 +291,6 @@ TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
   verify_token_shard(info.path);
   EXPECT_EQ(hdf5::File::open(info.path).dataset("/tokens").read<std::uint32_t>(),
             (std::vector<std::uint32_t>{0, 65535, 65536, 69998, 69999}));
-}
-
-TEST_F(Prepare, DamageIsFound) {
-  const std::string text = testing::sample_text(5000, 1);
-  PrepareOptions options = this->options({write("a", text)});
-  const TokenShardInfo info = prepare(options).train;
-  std::fstream file(info.path, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(info.data_offset + 2 * 1234);
-  file.put(static_cast<char>(text[1234] ^ 1));
-  file.close();
-  EXPECT_THROW(verify_token_shard(info.path), DataError);
-}
-
-// What bad input gets: the class of the error, and a line that names the culprit.
-template <class Fault>
-void expect_fault(const PrepareOptions& options, const std::string& words) {
-  const std::string what = message_of<Fault>([&] { prepare(options); });
-  EXPECT_NE(what.find(words), std::string::npos) << what << ", expected: " << words;
-  EXPECT_EQ(what.find('\n'), std::string::npos) << what;
 }
 
 TEST_F(Prepare, RefusesBadInput) {
@@ -508,117 +335,6 @@ TEST_F(Prepare, WhatCannotBeReadIsNotLeftOut) {
   fs::create_symlink("..", folder_.path() / "in/above");  // is not followed for ever
   EXPECT_EQ(documents(prepare(options({(folder_.path() / "in").string()})).train),
             (Texts{"some text"}));
-}
-
-TEST_F(Prepare, RefusesBadOutput) {
-  PrepareOptions options = this->options({write("a", testing::sample_text(300000, 1))});
-  options.output = write("file", "");
-  expect_fault<RunFolderError>(options, options.output);
-  options.output = "/proc/no/such";
-  expect_fault<RunFolderError>(options, "/proc/no: cannot be made");
-}
-
-TEST_F(Prepare, RefusesAFullOutput) {
-  PrepareOptions options = this->options({write("a", testing::sample_text(3000000, 1))});
-  // A file size limit stands in for a full disk: the spooled tokens, or the shard itself, end
-  // there.
-  for (const rlim_t limit : {rlim_t{1} << 20, rlim_t{6} * 1000 * 1000 + 1000}) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    rlimit old{};
-    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-    const rlimit small{limit, old.rlim_max};
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-    expect_fault<RunFolderError>(options, "train.h5");
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-    EXPECT_TRUE(fs::is_empty(output()));
-  }
-}
-
-// The names that files get and lose in a folder while this object lives, in their order.
-class Renames {
- public:
-  explicit Renames(const std::string& folder) : descriptor_(::inotify_init1(IN_NONBLOCK)) {
-    ::inotify_add_watch(descriptor_, folder.c_str(), IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO);
-  }
-  ~Renames() { ::close(descriptor_); }
-  Texts of_shards() const {
-    Texts seen;
-    alignas(inotify_event) char events[16384];
-    const ssize_t bytes = ::read(descriptor_, events, sizeof(events));
-    for (ssize_t at = 0; at < bytes;) {
-      const auto* event = reinterpret_cast<const inotify_event*>(events + at);
-      const std::string name = event->name;
-      if (name.ends_with(".h5")) seen.push_back((event->mask & IN_MOVED_TO ? "+" : "-") + name);
-      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
-    }
-    return seen;
-  }
-
- private:
-  int descriptor_;
-};
-
-TEST_F(Prepare, NoTrainingShardStandsBesideOtherHeldOutData) {
-  PrepareOptions options = this->options({write("a", testing::sample_text(10000, 1))});
-  options.validation = parse_validation_split("tail:1000");
-  prepare(options);
-  {
-    const Renames renames(output());
-    prepare(options);
-    EXPECT_EQ(renames.of_shards(),
-              (Texts{"-train.h5", "-validation.h5", "+validation.h5", "+train.h5"}));
-  }
-  options.validation = {};
-  const Renames renames(output());
-  prepare(options);
-  EXPECT_EQ(renames.of_shards(), (Texts{"-train.h5", "-validation.h5", "+train.h5"}));
-}
-
-TEST_F(Prepare, AFullDiskLeavesTheEarlierSplit) {
-  const std::string text = write("a", testing::sample_text(3000000, 1));
-  PrepareOptions options = this->options({text});
-  options.document_separator = ".";
-  options.validation = parse_validation_split("hash:0.1");
-  prepare(options);
-  const std::string train = contents(output() + "/train.h5");
-  const std::string validation = contents(output() + "/validation.h5");
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const rlimit small{static_cast<rlim_t>(train.size() / 2), old.rlim_max};
-  options.seed = 2;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  expect_fault<RunFolderError>(options, "train.h5");
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  EXPECT_EQ(contents(output() + "/train.h5"), train);
-  EXPECT_EQ(contents(output() + "/validation.h5"), validation);
-  EXPECT_EQ(std::distance(fs::directory_iterator(output()), fs::directory_iterator()), 2);
-}
-
-TEST_F(Prepare, TheSecondOfTwoAtOnceIsRefused) {
-  const PrepareOptions options = this->options({write("a", "some text")});
-  fs::create_directories(output());
-  {
-    LockedFile other(output() + "/.writing", "busy");
-    other.note("train.h5\n");
-    expect_fault<RunFolderError>(options, "another trireme is writing files there");
-    expect_fault<RunFolderError>(options, fmt::format("(process {} on ", ::getpid()));
-  }
-  prepare(options);
-}
-
-TEST_F(Prepare, ARepeatReplacesWhatAKilledOneLeft) {
-  const PrepareOptions options = this->options({write("a", "some text")});
-  write("out/.writing", "process 1 on nowhere\nvalidation.h5\ntrain.h5\n");
-  write("out/validation.h5.partial", "cut");
-  write("out/train.h5.tokens.partial", "cut");
-  write("out/validation.h5", "of the killed one");
-  const std::string other = write("other", "of others");
-  fs::create_symlink(other, output() + "/train.h5.partial");
-  prepare(options);
-  EXPECT_EQ(contents(other), "of others");
-  ASSERT_EQ(std::distance(fs::directory_iterator(output()), fs::directory_iterator()), 1);
-  verify_token_shard(output() + "/train.h5");
 }
 
 TEST(PrepareOptions, AreParsed) {
