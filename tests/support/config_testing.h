@@ -23,4 +23,13 @@ inline Config parsed(Arguments arguments) {
   return parse_config(arguments).config;
 }
 
+// What a run that goes on would change: "optim.lr was 0.001, is 0.002; ...".
+inline std::string changes(const std::string& before, const Config& now) {
+  std::string text;
+  for (const ChangedSetting& change : changed_settings(before, "before", now)) {
+    text += (text.empty() ? "" : "; ") + change.text();
+  }
+  return text;
+}
+
 }  // namespace trireme::testing

@@ -243,7 +243,6 @@ BEGINS_WITH = re.compile(r"(Of|As|By)\b")
 BEGINS_WELL = {
     "include/trireme/config/steps.h": "As options.h says of them",
     "src/config/optimizer_config.cc": "As the optimizer has it",
-    "tests/unit/config/config_test.cc": "Of a table what it holds counts",
     "tests/unit/config/config_values_test.cc": "Of every number",
 }
 
