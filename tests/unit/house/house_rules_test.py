@@ -11,7 +11,7 @@
 - that every relative link of a page points to something that exists, and to a heading of it;
 - that the front page and the map of the code stay short;
 - that each table of perf/raw says what, where and when it was measured;
-- that every file of tests is run by its folder's CMakeLists.txt;
+- that every file of tests is run by its folder's CMakeLists.txt, and unit tests lie in a folder of their layer;
 - that pages and recipes name the version of CMakeLists.txt, and modules/CHANGES.md begins with it;
 - that tests/bad_input.tsv is what the tests say (tests/bad_input_table.py).
 
@@ -338,6 +338,25 @@ def check_tests_run(root, files):
             yield f"{path}: no line of its folder's CMakeLists.txt runs it"
 
 
+# Folders of tests/unit that are of no layer: `house` is for scripts about the repository itself.
+NO_LAYERS = {"house"}
+
+
+def check_unit_folders(root, files):
+    """Who changes a layer finds its tests in one folder, and they run."""
+    page = root / "tests/unit/CMakeLists.txt"
+    code = re.sub(r"#.*", "", page.read_text(encoding="utf-8")) if page.is_file() else ""
+    added = set(re.findall(r"\w+", code))
+    for path in files:
+        folder = Path(path).parts[2] if path.startswith("tests/unit/") else None
+        if folder is None or folder == page.name:
+            continue
+        if folder not in LAYERS.keys() | NO_LAYERS:
+            yield f"{path}: tests of a layer belong in its folder, tests/unit/LAYER"
+        elif path.endswith("/CMakeLists.txt") and folder not in added:
+            yield f"{path}: no line of tests/unit/CMakeLists.txt adds its folder"
+
+
 VERSION = re.compile(r"^project\(\w+ VERSION ([0-9.]+)", re.MULTILINE)
 NAMED_VERSION = re.compile(r"(?:trireme[-_@/](?=\d+\.\d+\.\d)|find_package\(trireme )([\d.]*\d)", re.IGNORECASE)
 
@@ -376,7 +395,7 @@ def problems(root):
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
             *check_dimensions(root, files), *check_looks(root, files), *check_comments(root, files),
             *check_links(root, files), *check_short_pages(root, files), *check_raw_figures(root, files),
-            *check_tests_run(root, files), *check_version(root, files)]
+            *check_tests_run(root, files), *check_unit_folders(root, files), *check_version(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -515,11 +534,20 @@ class PlantedViolations(unittest.TestCase):
 
     def test_a_test_that_nothing_runs(self):
         cmake = "trireme_test(b_test SOURCES b_test.cc)\nforeach(script c_test)"
-        self.expect({"tests/unit/io/CMakeLists.txt": cmake, "tests/unit/io/a_test.cc": "",
-                     "tests/unit/io/b_test.cc": "", "tests/unit/io/c_test.py": "", "tests/mpi/b_test.py": "",
-                     "tests/unit/io/helper.cc": ""},
+        self.expect({"tests/unit/CMakeLists.txt": "io", "tests/unit/io/CMakeLists.txt": cmake,
+                     "tests/unit/io/a_test.cc": "", "tests/unit/io/b_test.cc": "", "tests/unit/io/c_test.py": "",
+                     "tests/mpi/b_test.py": "", "tests/unit/io/helper.cc": ""},
                     "tests/mpi/b_test.py: no line of its folder's CMakeLists.txt runs it",
                     "tests/unit/io/a_test.cc: no line of its folder's CMakeLists.txt runs it")
+
+    def test_a_folder_of_unit_tests_that_is_of_no_layer(self):
+        cmake = "# Not io\nforeach(folder comm house)\n"
+        self.expect({"tests/unit/CMakeLists.txt": cmake, "tests/unit/comm/CMakeLists.txt": "a_test",
+                     "tests/unit/comm/a_test.cc": "", "tests/unit/house/CMakeLists.txt": "", "tests/unit/b.cc": "",
+                     "tests/unit/misc/c.cc": "", "tests/unit/io/CMakeLists.txt": "", "tests/unit/io/words/d.py": ""},
+                    "tests/unit/b.cc: tests of a layer belong in its folder, tests/unit/LAYER",
+                    "tests/unit/io/CMakeLists.txt: no line of tests/unit/CMakeLists.txt adds its folder",
+                    "tests/unit/misc/c.cc: tests of a layer belong in its folder, tests/unit/LAYER")
 
     def test_another_version(self):
         cmake = "project(Trireme VERSION 0.2.0 LANGUAGES CXX)"
