@@ -23,7 +23,7 @@
 #include "trireme/io/image_dataset.h"
 #include "trireme/io/prepare_images.h"
 
-#include "io/picture_source.h"
+#include "io/prepare/picture_source.h"
 
 namespace trireme {
 namespace {

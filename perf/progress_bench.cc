@@ -12,7 +12,7 @@
 
 #include "trireme/base/clock.h"
 
-#include "comm/progress_engine.h"
+#include "comm/mpi/progress_engine.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "checkpoint_file.h"
+#include "io/checkpoints/checkpoint_file.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "trireme/base/files.h"
 #include "trireme/io/hdf5.h"
 
-#include "closing_record.h"
+#include "io/hdf5/closing_record.h"
 
 namespace trireme {
 namespace {

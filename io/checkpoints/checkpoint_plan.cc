@@ -1,4 +1,4 @@
-#include "checkpoint_plan.h"
+#include "io/checkpoints/checkpoint_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/together.h"
 
-#include "tensor_slab.h"
+#include "io/checkpoints/tensor_slab.h"
 
 namespace trireme {
 namespace {

@@ -12,10 +12,10 @@
 #include "trireme/base/tensor_checksum.h"
 #include "trireme/io/together.h"
 
-#include "checkpoint_file.h"
-#include "posix_file.h"
-#include "shared_read.h"
-#include "tensor_slab.h"
+#include "io/checkpoints/checkpoint_file.h"
+#include "io/checkpoints/shared_read.h"
+#include "io/checkpoints/tensor_slab.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

@@ -29,12 +29,12 @@
 #include "trireme/base/tensor_checksum.h"
 #include "trireme/io/together.h"
 
-#include "checkpoint_file.h"
-#include "checkpoint_plan.h"
-#include "closing_record.h"
-#include "host_copy.h"
-#include "regroup.h"
-#include "tensor_slab.h"
+#include "io/checkpoints/checkpoint_file.h"
+#include "io/checkpoints/checkpoint_plan.h"
+#include "io/checkpoints/host_copy.h"
+#include "io/checkpoints/regroup.h"
+#include "io/checkpoints/tensor_slab.h"
+#include "io/hdf5/closing_record.h"
 
 namespace trireme {
 namespace {

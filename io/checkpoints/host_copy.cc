@@ -1,4 +1,4 @@
-#include "host_copy.h"
+#include "io/checkpoints/host_copy.h"
 
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/narrow.h"

@@ -1,4 +1,4 @@
-#include "read_plan.h"
+#include "io/checkpoints/read_plan.h"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "regroup.h"
+#include "io/checkpoints/regroup.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "trireme/base/rounding.h"
 
-#include "tensor_slab.h"
+#include "io/checkpoints/tensor_slab.h"
 
 namespace trireme {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint_plan.h"
+#include "io/checkpoints/checkpoint_plan.h"
 
 namespace trireme {
 

@@ -17,9 +17,9 @@
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
-#include "open_files.h"
-#include "posix_file.h"
-#include "safetensors_names.h"
+#include "io/checkpoints/safetensors_names.h"
+#include "io/files/open_files.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

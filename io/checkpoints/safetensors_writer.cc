@@ -9,7 +9,7 @@
 #include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
 
-#include "safetensors_names.h"
+#include "io/checkpoints/safetensors_names.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "shared_read.h"
+#include "io/checkpoints/shared_read.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/io/together.h"
 
-#include "host_copy.h"
-#include "tensor_slab.h"
+#include "io/checkpoints/host_copy.h"
+#include "io/checkpoints/tensor_slab.h"
 
 namespace trireme {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "trireme/io/checkpoint.h"
 
-#include "posix_file.h"
-#include "read_plan.h"
+#include "io/checkpoints/read_plan.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 

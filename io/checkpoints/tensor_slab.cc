@@ -1,4 +1,4 @@
-#include "tensor_slab.h"
+#include "io/checkpoints/tensor_slab.h"
 
 #include <algorithm>
 

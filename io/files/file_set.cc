@@ -12,8 +12,8 @@
 #include "trireme/base/files.h"
 #include "trireme/io/together.h"
 
-#include "posix_file.h"
-#include "set_folder.h"
+#include "io/files/posix_file.h"
+#include "io/files/set_folder.h"
 
 namespace trireme {
 namespace {

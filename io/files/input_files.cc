@@ -1,4 +1,4 @@
-#include "input_files.h"
+#include "io/files/input_files.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -14,7 +14,7 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

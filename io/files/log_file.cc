@@ -7,7 +7,7 @@
 
 #include "trireme/base/files.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "open_files.h"
+#include "io/files/open_files.h"
 
 #include <algorithm>
 

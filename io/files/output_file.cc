@@ -18,7 +18,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/io/locked_file.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 #include <cerrno>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "set_folder.h"
+#include "io/files/set_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +13,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "spool_file.h"
+#include "io/files/spool_file.h"
 
 #include <algorithm>
 

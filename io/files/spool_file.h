@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 

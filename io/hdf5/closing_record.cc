@@ -1,4 +1,4 @@
-#include "closing_record.h"
+#include "io/hdf5/closing_record.h"
 
 #include <algorithm>
 #include <bit>

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 

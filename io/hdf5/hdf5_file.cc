@@ -9,7 +9,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/io/text_kind.h"
 
-#include "hdf5_internal.h"
+#include "io/hdf5/hdf5_internal.h"
 
 namespace trireme::hdf5 {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "trireme/base/error.h"
 
-#include "hdf5_internal.h"
-#include "posix_file.h"
+#include "io/files/posix_file.h"
+#include "io/hdf5/hdf5_internal.h"
 
 namespace trireme::hdf5 {
 namespace {

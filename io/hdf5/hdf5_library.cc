@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/version.h"
 
-#include "hdf5_internal.h"
+#include "io/hdf5/hdf5_internal.h"
 
 namespace trireme::hdf5 {
 namespace {

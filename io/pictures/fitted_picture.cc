@@ -1,8 +1,8 @@
-#include "fitted_picture.h"
+#include "io/pictures/fitted_picture.h"
 
 #include "trireme/base/error.h"
 
-#include "resample.h"
+#include "io/pictures/resample.h"
 
 namespace trireme {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "picture.h"
-#include "picture_source.h"
+#include "io/pictures/picture.h"
+#include "io/prepare/picture_source.h"
 
 namespace trireme {
 

@@ -10,7 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 
-#include "resample.h"
+#include "io/pictures/resample.h"
 
 namespace trireme {
 namespace {

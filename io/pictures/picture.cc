@@ -1,4 +1,4 @@
-#include "picture.h"
+#include "io/pictures/picture.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/rounding.h"
 
-#include "png_decoder.h"
+#include "io/pictures/png_decoder.h"
 
 namespace trireme {
 namespace {

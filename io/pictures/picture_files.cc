@@ -7,8 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
-#include "fitted_picture.h"
-#include "input_files.h"
+#include "io/files/input_files.h"
+#include "io/pictures/fitted_picture.h"
 
 namespace trireme {
 

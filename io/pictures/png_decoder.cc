@@ -1,4 +1,4 @@
-#include "png_decoder.h"
+#include "io/pictures/png_decoder.h"
 
 #include <algorithm>
 #include <csetjmp>

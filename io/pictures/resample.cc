@@ -1,4 +1,4 @@
-#include "resample.h"
+#include "io/pictures/resample.h"
 
 #include <algorithm>
 #include <cmath>

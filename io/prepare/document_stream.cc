@@ -1,4 +1,4 @@
-#include "document_stream.h"
+#include "io/prepare/document_stream.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 
 #include "trireme/io/prepare.h"
 
-#include "text_source.h"
+#include "io/prepare/text_source.h"
 
 namespace trireme {
 

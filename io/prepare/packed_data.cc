@@ -1,4 +1,4 @@
-#include "packed_data.h"
+#include "io/prepare/packed_data.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "picture_folders.h"
+#include "io/prepare/picture_folders.h"
 
 #include <algorithm>
 #include <array>

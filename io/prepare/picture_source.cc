@@ -1,4 +1,4 @@
-#include "picture_source.h"
+#include "io/prepare/picture_source.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-#include "picture.h"
+#include "io/pictures/picture.h"
 
 namespace trireme {
 namespace {

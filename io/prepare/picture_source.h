@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "input_files.h"
-#include "tar_reader.h"
+#include "io/files/input_files.h"
+#include "io/prepare/tar_reader.h"
 
 namespace trireme {
 

@@ -9,10 +9,10 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
-#include "document_stream.h"
-#include "ordered_work.h"
-#include "prepared_shards.h"
-#include "text_source.h"
+#include "io/prepare/document_stream.h"
+#include "io/prepare/ordered_work.h"
+#include "io/prepare/prepared_shards.h"
+#include "io/prepare/text_source.h"
 
 namespace trireme {
 namespace {

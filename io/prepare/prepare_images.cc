@@ -15,11 +15,11 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
 
-#include "fitted_picture.h"
-#include "ordered_work.h"
-#include "picture_folders.h"
-#include "prepared_shards.h"
-#include "spool_file.h"
+#include "io/files/spool_file.h"
+#include "io/pictures/fitted_picture.h"
+#include "io/prepare/ordered_work.h"
+#include "io/prepare/picture_folders.h"
+#include "io/prepare/prepared_shards.h"
 
 namespace trireme {
 namespace {

@@ -1,7 +1,7 @@
 // The files of a prepare: train.h5 is there only while the held-out data are those that it lacks.
 #pragma once
 
-#include "set_folder.h"
+#include "io/files/set_folder.h"
 
 namespace trireme {
 

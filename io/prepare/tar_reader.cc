@@ -1,4 +1,4 @@
-#include "tar_reader.h"
+#include "io/prepare/tar_reader.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +12,8 @@
 
 #include "trireme/base/error.h"
 
-#include "input_files.h"
-#include "packed_data.h"
+#include "io/files/input_files.h"
+#include "io/prepare/packed_data.h"
 
 namespace trireme {
 namespace {

@@ -11,7 +11,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
 
-#include "packed_data.h"
+#include "io/prepare/packed_data.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "text_source.h"
+#include "io/prepare/text_source.h"
 
 #include <algorithm>
 #include <limits>

@@ -10,7 +10,7 @@
 
 #include "trireme/io/prepare.h"
 
-#include "input_files.h"
+#include "io/files/input_files.h"
 
 namespace trireme {
 

@@ -16,7 +16,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/whole_file.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

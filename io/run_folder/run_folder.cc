@@ -23,7 +23,7 @@
 #include "trireme/io/run_branch.h"
 #include "trireme/io/whole_file.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

@@ -8,10 +8,10 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
-#include "open_files.h"
-#include "sample_places.h"
-#include "shard_headers.h"
-#include "token_file.h"
+#include "io/files/open_files.h"
+#include "io/shards/sample_places.h"
+#include "io/shards/shard_headers.h"
+#include "io/shards/token_file.h"
 
 namespace trireme {
 namespace {

@@ -8,10 +8,10 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
-#include "image_file.h"
-#include "open_files.h"
-#include "sample_places.h"
-#include "shard_headers.h"
+#include "io/files/open_files.h"
+#include "io/shards/image_file.h"
+#include "io/shards/sample_places.h"
+#include "io/shards/shard_headers.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "image_file.h"
+#include "io/shards/image_file.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-#include "image_shard_format.h"
+#include "io/shards/image_shard_format.h"
 
 namespace trireme {
 

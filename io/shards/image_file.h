@@ -10,7 +10,7 @@
 #include "trireme/io/hdf5.h"
 #include "trireme/io/image_shard.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 

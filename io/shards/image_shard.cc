@@ -9,10 +9,10 @@
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 
-#include "image_file.h"
-#include "image_shard_format.h"
-#include "shard_file.h"
-#include "token_shard_format.h"
+#include "io/shards/image_file.h"
+#include "io/shards/image_shard_format.h"
+#include "io/shards/shard_file.h"
+#include "io/shards/token_shard_format.h"
 
 namespace trireme {
 namespace {

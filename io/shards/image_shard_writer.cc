@@ -6,10 +6,10 @@
 #include "trireme/io/hdf5.h"
 #include "trireme/io/image_shard.h"
 
-#include "image_shard_format.h"
-#include "ordered_work.h"
-#include "shard_file.h"
-#include "token_shard_format.h"
+#include "io/prepare/ordered_work.h"
+#include "io/shards/image_shard_format.h"
+#include "io/shards/shard_file.h"
+#include "io/shards/token_shard_format.h"
 
 namespace trireme {
 namespace {

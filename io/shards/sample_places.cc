@@ -1,4 +1,4 @@
-#include "sample_places.h"
+#include "io/shards/sample_places.h"
 
 #include <utility>
 

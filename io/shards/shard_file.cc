@@ -1,4 +1,4 @@
-#include "shard_file.h"
+#include "io/shards/shard_file.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
-#include "posix_file.h"
+#include "io/files/posix_file.h"
 
 namespace trireme {
 namespace {

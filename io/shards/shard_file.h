@@ -10,7 +10,7 @@
 
 #include "trireme/io/hdf5.h"
 
-#include "closing_record.h"
+#include "io/hdf5/closing_record.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "shard_headers.h"
+#include "io/shards/shard_headers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include "trireme/io/dataset.h"
 #include "trireme/io/image_shard.h"
 
-#include "sample_places.h"
+#include "io/shards/sample_places.h"
 
 namespace trireme {
 

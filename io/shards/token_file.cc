@@ -1,4 +1,4 @@
-#include "token_file.h"
+#include "io/shards/token_file.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-#include "token_shard_format.h"
+#include "io/shards/token_shard_format.h"
 
 namespace trireme {
 TokenFile::TokenFile(const TokenShardInfo& info) : info_(info) {

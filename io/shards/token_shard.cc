@@ -13,9 +13,9 @@
 #include "trireme/base/files.h"
 #include "trireme/io/hdf5.h"
 
-#include "shard_file.h"
-#include "token_file.h"
-#include "token_shard_format.h"
+#include "io/shards/shard_file.h"
+#include "io/shards/token_file.h"
+#include "io/shards/token_shard_format.h"
 
 namespace trireme {
 namespace {

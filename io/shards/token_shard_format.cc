@@ -1,4 +1,4 @@
-#include "token_shard_format.h"
+#include "io/shards/token_shard_format.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>

@@ -4,9 +4,9 @@
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
 
-#include "shard_file.h"
-#include "spool_file.h"
-#include "token_shard_format.h"
+#include "io/files/spool_file.h"
+#include "io/shards/shard_file.h"
+#include "io/shards/token_shard_format.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "added_tokens.h"
+#include "io/tokenizers/added_tokens.h"
 
 #include <algorithm>
 

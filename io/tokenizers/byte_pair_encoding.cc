@@ -1,4 +1,4 @@
-#include "byte_pair_encoding.h"
+#include "io/tokenizers/byte_pair_encoding.h"
 
 #include <algorithm>
 #include <optional>

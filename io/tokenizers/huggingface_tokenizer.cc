@@ -1,4 +1,4 @@
-#include "huggingface_tokenizer.h"
+#include "io/tokenizers/huggingface_tokenizer.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
 
-#include "split_boundaries.h"
-#include "word_cache.h"
+#include "io/tokenizers/split_boundaries.h"
+#include "io/tokenizers/word_cache.h"
 
 namespace trireme {
 namespace {

@@ -34,10 +34,10 @@
 
 #include "trireme/io/tokenizer.h"
 
-#include "added_tokens.h"
-#include "byte_pair_encoding.h"
-#include "tokenizer_file.h"
-#include "word_piece.h"
+#include "io/tokenizers/added_tokens.h"
+#include "io/tokenizers/byte_pair_encoding.h"
+#include "io/tokenizers/tokenizer_file.h"
+#include "io/tokenizers/word_piece.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "sentencepiece_tokenizer.h"
+#include "io/tokenizers/sentencepiece_tokenizer.h"
 
 #include <charconv>
 

@@ -7,7 +7,7 @@
 
 #include "trireme/io/tokenizer.h"
 
-#include "word_cache.h"
+#include "io/tokenizers/word_cache.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;

@@ -7,7 +7,7 @@
 #include "trireme/base/small_file.h"
 #include "trireme/base/utf8.h"
 
-#include "sentencepiece_tokenizer.h"
+#include "io/tokenizers/sentencepiece_tokenizer.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "split_boundaries.h"
+#include "io/tokenizers/split_boundaries.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "split_pattern.h"
+#include "io/tokenizers/split_pattern.h"
 
 namespace trireme {
 

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "split_pattern.h"
+#include "io/tokenizers/split_pattern.h"
 
 #include <algorithm>
 #include <array>

@@ -8,8 +8,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 
-#include "huggingface_tokenizer.h"
-#include "sentencepiece_tokenizer.h"
+#include "io/tokenizers/huggingface_tokenizer.h"
+#include "io/tokenizers/sentencepiece_tokenizer.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizer_file.h"
+#include "io/tokenizers/tokenizer_file.h"
 
 #include <array>
 #include <limits>

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "split_pattern.h"
-#include "unicode_text.h"
+#include "io/tokenizers/split_pattern.h"
+#include "io/tokenizers/unicode_text.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "unicode_text.h"
+#include "io/tokenizers/unicode_text.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "word_piece.h"
+#include "io/tokenizers/word_piece.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tokenizer_file.h"
+#include "io/tokenizers/tokenizer_file.h"
 
 namespace trireme {
 

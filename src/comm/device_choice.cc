@@ -16,7 +16,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 
-#include "core_sharing.h"
+#include "comm/grid/core_sharing.h"
 
 namespace trireme {
 namespace {

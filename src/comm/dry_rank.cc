@@ -14,8 +14,8 @@
 #include "trireme/comm/captured_communication.h"
 #include "trireme/comm/reduce.h"
 
-#include "group_communicator.h"
-#include "recorder_impl.h"
+#include "comm/faults/recorder_impl.h"
+#include "comm/group_communicator.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-#include "mpi_util.h"
+#include "comm/mpi/mpi_util.h"
 
 namespace trireme {
 namespace {

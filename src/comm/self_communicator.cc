@@ -1,4 +1,4 @@
-#include "self_communicator.h"
+#include "comm/self_communicator.h"
 
 #include <cstring>
 #include <utility>
@@ -7,8 +7,8 @@
 
 #include "trireme/tensor/copy.h"
 
-#include "device_staging.h"
-#include "device_work.h"
+#include "comm/device/device_staging.h"
+#include "comm/device/device_work.h"
 
 namespace trireme {
 namespace {

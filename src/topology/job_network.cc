@@ -14,7 +14,7 @@
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/planner.h"
 
-#include "no_limit.h"
+#include "topology/no_limit.h"
 
 namespace trireme {
 namespace {

@@ -12,7 +12,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 
-#include "child_process.h"
+#include "topology/fabric/child_process.h"
 
 namespace trireme {
 namespace {

@@ -9,8 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/topology/fabric_summary.h"
 
-#include "link_names.h"
-#include "no_limit.h"
+#include "topology/fabric/link_names.h"
+#include "topology/no_limit.h"
 
 namespace trireme {
 namespace {

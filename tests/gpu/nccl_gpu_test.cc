@@ -12,7 +12,7 @@
 #include "trireme/tensor/captured_work.h"
 #include "trireme/tensor/copy.h"
 
-#include "comm/device_carrier.h"
+#include "comm/device/device_carrier.h"
 #include "comm/nccl/captured_operations.h"
 #include "comm/nccl/nccl_communicator.h"
 

@@ -14,7 +14,7 @@
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/sum_tree.h"
 
-#include "comm/mpi_transport.h"
+#include "comm/mpi/mpi_transport.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
 #include "support/whole_product.h"

@@ -17,7 +17,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/hdf5.h"
 
-#include "closing_record.h"
+#include "io/hdf5/closing_record.h"
 #include "support/checkpoint_model.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"

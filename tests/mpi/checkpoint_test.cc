@@ -13,7 +13,7 @@
 
 #include "trireme/base/error.h"
 
-#include "shared_read.h"
+#include "io/checkpoints/shared_read.h"
 #include "support/checkpoint_model.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"

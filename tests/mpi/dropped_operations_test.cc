@@ -9,9 +9,9 @@
 
 #include "trireme/comm/collective_tasks.h"
 
-#include "comm/library_task.h"
-#include "comm/mpi_transport.h"
-#include "comm/mpi_util.h"
+#include "comm/mpi/library_task.h"
+#include "comm/mpi/mpi_transport.h"
+#include "comm/mpi/mpi_util.h"
 #include "support/mpi_test.h"
 
 namespace trireme {

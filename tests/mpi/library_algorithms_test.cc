@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/mpi_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
 

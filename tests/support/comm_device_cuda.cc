@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "comm/mpi_device_support.h"
+#include "comm/device/mpi_device_support.h"
 #include "support/comm_device.h"
 #include "support/mpi_test.h"
 

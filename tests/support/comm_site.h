@@ -14,7 +14,7 @@
 
 #include "trireme/tensor/copy.h"
 
-#include "comm/mpi_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
 #include "comm/self_communicator.h"
 #include "support/comm_device.h"
 #include "support/comm_values.h"

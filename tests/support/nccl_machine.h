@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/device_carrier.h"
+#include "comm/device/device_carrier.h"
+#include "comm/faults/recorder_impl.h"
 #include "comm/nccl/nccl_communicator.h"
-#include "comm/recorder_impl.h"
 #include "support/comm_values.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/device_staging.h"
+#include "comm/device/device_staging.h"
 #include "support/fake_cuda.h"
 
 namespace trireme::testing {

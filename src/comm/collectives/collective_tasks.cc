@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-#include "collectives.h"
+#include "comm/collectives/collectives.h"
 
 namespace trireme {
 namespace {

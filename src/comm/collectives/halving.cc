@@ -17,9 +17,9 @@
 
 #include "trireme/comm/sum_tree.h"
 
-#include "collectives.h"
-#include "pair_sum.h"
-#include "segmented_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/pair_sum.h"
+#include "comm/collectives/segmented_task.h"
 
 namespace trireme {
 namespace {

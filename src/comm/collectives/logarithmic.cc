@@ -7,9 +7,9 @@
 
 #include "trireme/comm/sum_tree.h"
 
-#include "collectives.h"
-#include "pair_sum.h"
-#include "phased_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/pair_sum.h"
+#include "comm/collectives/phased_task.h"
 
 namespace trireme {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "trireme/comm/segments.h"
 
-#include "collectives.h"
-#include "phased_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/phased_task.h"
 
 namespace trireme {
 

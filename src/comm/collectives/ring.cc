@@ -8,8 +8,8 @@
 
 #include "trireme/comm/reduce.h"
 
-#include "collectives.h"
-#include "segmented_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/segmented_task.h"
 
 namespace trireme {
 namespace {

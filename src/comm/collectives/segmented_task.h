@@ -11,7 +11,7 @@
 
 #include "trireme/comm/segments.h"
 
-#include "phased_task.h"
+#include "comm/collectives/phased_task.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "subtree_sum.h"
+#include "comm/collectives/subtree_sum.h"
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 
 #include "trireme/comm/transport.h"
 
-#include "tier_plan.h"
+#include "comm/collectives/tier_plan.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "tier_legs.h"
+#include "comm/collectives/tier_legs.h"
 
 #include <cstddef>
 #include <map>

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tier_plan.h"
+#include "comm/collectives/tier_plan.h"
 
 namespace trireme {
 

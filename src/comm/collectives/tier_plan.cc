@@ -1,4 +1,4 @@
-#include "tier_plan.h"
+#include "comm/collectives/tier_plan.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives.h"
-#include "tiered_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/tiered_task.h"
 
 namespace trireme {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives.h"
-#include "segmented_task.h"
+#include "comm/collectives/collectives.h"
+#include "comm/collectives/segmented_task.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "tiered_task.h"
+#include "comm/collectives/tiered_task.h"
 
 #include <algorithm>
 #include <utility>

@@ -14,10 +14,10 @@
 #include <span>
 #include <vector>
 
-#include "segmented_task.h"
-#include "subtree_sum.h"
-#include "tier_legs.h"
-#include "tier_plan.h"
+#include "comm/collectives/segmented_task.h"
+#include "comm/collectives/subtree_sum.h"
+#include "comm/collectives/tier_legs.h"
+#include "comm/collectives/tier_plan.h"
 
 namespace trireme {
 

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/tensor.h"
 
-#include "device_staging.h"
+#include "comm/device/device_staging.h"
 
 namespace trireme {
 

@@ -12,7 +12,7 @@
 #include "trireme/comm/nccl_tuning.h"
 #include "trireme/tensor/cuda.h"
 
-#include "progress_engine.h"
+#include "comm/mpi/progress_engine.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "device_staging.h"
+#include "comm/device/device_staging.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-#include "chunk_plan.h"
+#include "comm/device/chunk_plan.h"
 
 namespace trireme {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "trireme/tensor/tensor.h"
 
-#include "device_work.h"
-#include "progress_engine.h"
+#include "comm/device/device_work.h"
+#include "comm/mpi/progress_engine.h"
 
 namespace trireme {
 

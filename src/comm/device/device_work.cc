@@ -1,4 +1,4 @@
-#include "device_work.h"
+#include "comm/device/device_work.h"
 
 #include <algorithm>
 #include <utility>

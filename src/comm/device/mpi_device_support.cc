@@ -1,4 +1,4 @@
-#include "mpi_device_support.h"
+#include "comm/device/mpi_device_support.h"
 
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "stream_trace.h"
+#include "comm/device/stream_trace.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "ending.h"
+#include "comm/faults/ending.h"
 
 #include <array>
 #include <cmath>

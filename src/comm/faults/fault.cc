@@ -1,4 +1,4 @@
-#include "fault.h"
+#include "comm/faults/fault.h"
 
 #include <algorithm>
 

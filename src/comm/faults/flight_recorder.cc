@@ -6,7 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
-#include "recorder_impl.h"
+#include "comm/faults/recorder_impl.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "hang_analysis.h"
+#include "comm/faults/hang_analysis.h"
 
 #include <algorithm>
 #include <functional>

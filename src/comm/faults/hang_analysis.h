@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rank_report.h"
+#include "comm/faults/rank_report.h"
 
 namespace trireme {
 

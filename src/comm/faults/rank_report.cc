@@ -1,4 +1,4 @@
-#include "rank_report.h"
+#include "comm/faults/rank_report.h"
 
 #include <cstring>
 #include <sstream>

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rank_list.h"
-#include "recorder_impl.h"
+#include "comm/faults/recorder_impl.h"
+#include "comm/grid/rank_list.h"
 
 namespace trireme {
 

@@ -13,8 +13,8 @@
 
 #include "trireme/comm/flight_recorder.h"
 
-#include "progress_engine.h"
-#include "stream_trace.h"
+#include "comm/device/stream_trace.h"
+#include "comm/mpi/progress_engine.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "same_call.h"
+#include "comm/faults/same_call.h"
 
 #include <algorithm>
 #include <array>

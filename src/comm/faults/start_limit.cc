@@ -1,4 +1,4 @@
-#include "start_limit.h"
+#include "comm/faults/start_limit.h"
 
 #include <bit>
 #include <string>
@@ -14,7 +14,7 @@
 #include "trireme/base/thread.h"
 #include "trireme/comm/launcher.h"
 
-#include "ending.h"
+#include "comm/faults/ending.h"
 
 namespace trireme {
 namespace {

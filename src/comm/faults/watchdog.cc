@@ -1,4 +1,4 @@
-#include "watchdog.h"
+#include "comm/faults/watchdog.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/thread.h"
 
-#include "ending.h"
+#include "comm/faults/ending.h"
 
 namespace trireme {
 namespace {

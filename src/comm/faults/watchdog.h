@@ -19,10 +19,10 @@
 
 #include "trireme/base/running_clock.h"
 
-#include "fault.h"
-#include "hang_analysis.h"
-#include "mpi_util.h"
-#include "rank_report.h"
+#include "comm/faults/fault.h"
+#include "comm/faults/hang_analysis.h"
+#include "comm/faults/rank_report.h"
+#include "comm/mpi/mpi_util.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "core_sharing.h"
+#include "comm/grid/core_sharing.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "rank_place.h"
+#include "comm/grid/rank_place.h"
 
 #include <algorithm>
 #include <functional>

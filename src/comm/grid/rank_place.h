@@ -9,7 +9,7 @@
 
 #include "trireme/comm/communicator.h"
 
-#include "core_sharing.h"
+#include "comm/grid/core_sharing.h"
 
 namespace trireme {
 

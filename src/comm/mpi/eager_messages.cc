@@ -1,4 +1,4 @@
-#include "eager_messages.h"
+#include "comm/mpi/eager_messages.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-#include "library_task.h"
+#include "comm/mpi/library_task.h"
 
 #include <utility>
 
-#include "mpi_util.h"
+#include "comm/mpi/mpi_util.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "mpi_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
 
 #include <exception>
 #include <limits>
@@ -11,9 +11,9 @@
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
-#include "group_communicator.h"
-#include "library_task.h"
-#include "mpi_transport.h"
+#include "comm/group_communicator.h"
+#include "comm/mpi/library_task.h"
+#include "comm/mpi/mpi_transport.h"
 
 namespace trireme {
 namespace {

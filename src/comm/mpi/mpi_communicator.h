@@ -7,9 +7,9 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/communicator_plan.h"
 
-#include "device_staging.h"
-#include "mpi_util.h"
-#include "progress_engine.h"
+#include "comm/device/device_staging.h"
+#include "comm/mpi/mpi_util.h"
+#include "comm/mpi/progress_engine.h"
 
 namespace trireme {
 

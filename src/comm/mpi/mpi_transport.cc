@@ -1,4 +1,4 @@
-#include "mpi_transport.h"
+#include "comm/mpi/mpi_transport.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "trireme/comm/reduce.h"
 
-#include "mpi_util.h"
+#include "comm/mpi/mpi_util.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "mpi_util.h"
+#include "comm/mpi/mpi_util.h"
 
 #include <algorithm>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "progress_engine.h"
+#include "comm/mpi/progress_engine.h"
 
 #include <algorithm>
 #include <chrono>

@@ -19,7 +19,7 @@
 #include "trireme/comm/task.h"
 #include "trireme/comm/work.h"
 
-#include "prompt_waits.h"
+#include "comm/mpi/prompt_waits.h"
 
 namespace trireme {
 

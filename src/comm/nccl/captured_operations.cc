@@ -1,4 +1,4 @@
-#include "captured_operations.h"
+#include "comm/nccl/captured_operations.h"
 
 #include <algorithm>
 #include <atomic>

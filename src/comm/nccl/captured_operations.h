@@ -8,7 +8,7 @@
 
 #include "trireme/comm/captured_communication.h"
 
-#include "device_operation.h"
+#include "comm/nccl/device_operation.h"
 
 namespace trireme::nccl {
 

@@ -1,4 +1,4 @@
-#include "device_operation.h"
+#include "comm/nccl/device_operation.h"
 
 #include <utility>
 

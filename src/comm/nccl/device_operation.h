@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../progress_engine.h"
-#include "nccl_connection.h"
+#include "comm/mpi/progress_engine.h"
+#include "comm/nccl/nccl_connection.h"
 
 namespace trireme::nccl {
 

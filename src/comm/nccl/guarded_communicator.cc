@@ -1,11 +1,11 @@
-#include "guarded_communicator.h"
+#include "comm/nccl/guarded_communicator.h"
 
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "../device_staging.h"
-#include "device_operation.h"
+#include "comm/device/device_staging.h"
+#include "comm/nccl/device_operation.h"
 
 namespace trireme::nccl {
 

@@ -12,7 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 
-#include "nccl_connection.h"
+#include "comm/nccl/nccl_connection.h"
 
 namespace trireme::nccl {
 

@@ -10,10 +10,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 
-#include "../device_carrier.h"
-#include "captured_operations.h"
-#include "guarded_communicator.h"
-#include "nccl_communicator.h"
+#include "comm/device/device_carrier.h"
+#include "comm/nccl/captured_operations.h"
+#include "comm/nccl/guarded_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 
 namespace trireme {
 namespace {

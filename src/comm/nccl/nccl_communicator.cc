@@ -1,4 +1,4 @@
-#include "nccl_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
 #include <exception>
@@ -10,10 +10,10 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/reduce.h"
 
-#include "../ending.h"
-#include "captured_operations.h"
-#include "guarded_communicator.h"
-#include "nccl_memory.h"
+#include "comm/faults/ending.h"
+#include "comm/nccl/captured_operations.h"
+#include "comm/nccl/guarded_communicator.h"
+#include "comm/nccl/nccl_memory.h"
 
 namespace trireme::nccl {
 namespace {

@@ -1,4 +1,4 @@
-#include "nccl_connection.h"
+#include "comm/nccl/nccl_connection.h"
 
 #include <utility>
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "../device_carrier.h"
-#include "nccl_library.h"
-#include "order_guard.h"
-#include "tuner_table.h"
+#include "comm/device/device_carrier.h"
+#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/order_guard.h"
+#include "comm/nccl/tuner_table.h"
 
 namespace trireme::nccl {
 

@@ -1,5 +1,5 @@
 // NCCL's own functions.
-#include "nccl_library.h"
+#include "comm/nccl/nccl_library.h"
 
 #include <algorithm>
 #include <cstdlib>

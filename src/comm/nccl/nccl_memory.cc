@@ -1,4 +1,4 @@
-#include "nccl_memory.h"
+#include "comm/nccl/nccl_memory.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Stands in for NCCL in a build without it.
 #include "trireme/base/error.h"
 
-#include "nccl_library.h"
+#include "comm/nccl/nccl_library.h"
 
 namespace trireme::nccl {
 

@@ -1,4 +1,4 @@
-#include "order_guard.h"
+#include "comm/nccl/order_guard.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "tuner_table.h"
+#include "comm/nccl/tuner_table.h"
 
 #include <cerrno>
 #include <cstdlib>

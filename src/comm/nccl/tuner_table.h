@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "nccl_library.h"
+#include "comm/nccl/nccl_library.h"
 
 namespace trireme::nccl {
 

@@ -5,7 +5,7 @@
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/rank_order.h"
 
-#include "place_loads.h"
+#include "topology/planning/place_loads.h"
 
 namespace trireme {
 namespace {

@@ -13,7 +13,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/topology/fabric.h"
 
-#include "infiniband_rate.h"
+#include "topology/fabric/infiniband_rate.h"
 
 namespace trireme {
 namespace {

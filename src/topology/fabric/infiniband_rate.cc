@@ -1,4 +1,4 @@
-#include "infiniband_rate.h"
+#include "topology/fabric/infiniband_rate.h"
 
 #include <algorithm>
 #include <array>

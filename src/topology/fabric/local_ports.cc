@@ -5,7 +5,7 @@
 
 #include "trireme/base/kernel_files.h"
 
-#include "infiniband_rate.h"
+#include "topology/fabric/infiniband_rate.h"
 
 namespace trireme {
 namespace {

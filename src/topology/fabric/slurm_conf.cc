@@ -10,8 +10,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/topology/fabric.h"
 
-#include "slurm_lines.h"
-#include "slurm_tree.h"
+#include "topology/fabric/slurm_lines.h"
+#include "topology/fabric/slurm_tree.h"
 
 namespace trireme {
 namespace {

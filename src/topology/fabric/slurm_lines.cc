@@ -1,4 +1,4 @@
-#include "slurm_lines.h"
+#include "topology/fabric/slurm_lines.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "slurm_tree.h"
+#include "topology/fabric/slurm_tree.h"
 
 #include <algorithm>
 

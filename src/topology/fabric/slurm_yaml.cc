@@ -8,7 +8,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/topology/fabric.h"
 
-#include "slurm_tree.h"
+#include "topology/fabric/slurm_tree.h"
 
 namespace trireme {
 namespace {

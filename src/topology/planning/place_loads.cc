@@ -1,4 +1,4 @@
-#include "place_loads.h"
+#include "topology/planning/place_loads.h"
 
 #include <algorithm>
 #include <bit>

@@ -11,7 +11,7 @@
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/sum_tree.h"
 
-#include "rounds.h"
+#include "topology/planning/rounds.h"
 
 namespace trireme {
 namespace {

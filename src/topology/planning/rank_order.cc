@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-#include "place_loads.h"
+#include "topology/planning/place_loads.h"
 
 namespace trireme {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "place_loads.h"
+#include "topology/planning/place_loads.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "rounds.h"
+#include "topology/planning/rounds.h"
 
 #include <algorithm>
 #include <bit>

@@ -6,7 +6,7 @@
 
 #include "trireme/topology/prediction.h"
 
-#include "tier_blocks.h"
+#include "topology/planning/tier_blocks.h"
 
 namespace trireme {
 

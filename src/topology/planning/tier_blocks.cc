@@ -1,4 +1,4 @@
-#include "tier_blocks.h"
+#include "topology/planning/tier_blocks.h"
 
 #include <bit>
 #include <cstddef>

@@ -9,8 +9,8 @@
 #include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 
-#include "link_names.h"
-#include "no_limit.h"
+#include "topology/fabric/link_names.h"
+#include "topology/no_limit.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "fair_share.h"
+#include "topology/simulation/fair_share.h"
 
 #include <algorithm>
 #include <cmath>

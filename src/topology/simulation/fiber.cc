@@ -1,4 +1,4 @@
-#include "fiber.h"
+#include "topology/simulation/fiber.h"
 
 #include <algorithm>
 #include <array>

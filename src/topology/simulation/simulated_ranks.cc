@@ -20,8 +20,8 @@
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
-#include "fiber.h"
-#include "simulation.h"
+#include "topology/simulation/fiber.h"
+#include "topology/simulation/simulation.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 
-#include "simulation.h"
+#include "topology/simulation/simulation.h"
 
 namespace trireme {
 namespace {

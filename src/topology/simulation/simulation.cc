@@ -1,4 +1,4 @@
-#include "simulation.h"
+#include "topology/simulation/simulation.h"
 
 #include <algorithm>
 #include <cstring>

@@ -15,7 +15,7 @@
 
 #include "trireme/topology/simulated_world.h"
 
-#include "fair_share.h"
+#include "topology/simulation/fair_share.h"
 
 namespace trireme {
 

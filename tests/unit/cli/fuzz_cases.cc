@@ -16,8 +16,8 @@
 #include "trireme/io/token_shard.h"
 
 #include "cli/commands.h"
-#include "closing_record.h"
 #include "fuzz_values.h"
+#include "io/hdf5/closing_record.h"
 #include "support/sample_pictures.h"
 
 namespace trireme::fuzz {

@@ -23,9 +23,9 @@
 #include "trireme/comm/sum_tree.h"
 
 #include "comm/collectives/tier_plan.h"
-#include "comm/core_sharing.h"
-#include "comm/eager_messages.h"
-#include "comm/rank_place.h"
+#include "comm/grid/core_sharing.h"
+#include "comm/grid/rank_place.h"
+#include "comm/mpi/eager_messages.h"
 #include "support/comm_values.h"
 #include "support/temporary_folder.h"
 

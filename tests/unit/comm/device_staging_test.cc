@@ -12,7 +12,7 @@
 
 #include "trireme/base/error.h"
 
-#include "comm/mpi_device_support.h"
+#include "comm/device/mpi_device_support.h"
 #include "comm/self_communicator.h"
 #include "support/message_of.h"
 #include "support/staging_testing.h"

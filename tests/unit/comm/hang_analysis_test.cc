@@ -1,5 +1,5 @@
 // Whom the watchdog blames, in scripted hangs.
-#include "comm/hang_analysis.h"
+#include "comm/faults/hang_analysis.h"
 
 #include <algorithm>
 #include <iostream>

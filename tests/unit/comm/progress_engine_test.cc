@@ -1,5 +1,5 @@
 // The progress engine with tasks that need no MPI; clean under -fsanitize=thread.
-#include "comm/progress_engine.h"
+#include "comm/mpi/progress_engine.h"
 
 #include <algorithm>
 #include <atomic>

@@ -4,7 +4,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
-#include "comm/device_work.h"
+#include "comm/device/device_work.h"
 #include "support/fake_cuda.h"
 
 namespace trireme {

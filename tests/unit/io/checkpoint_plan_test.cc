@@ -1,6 +1,6 @@
 // The plan of a checkpoint as rank 0 draws it: what it holds, what it refuses, and how much of it
 // travels.
-#include "checkpoint_plan.h"
+#include "io/checkpoints/checkpoint_plan.h"
 
 #include <algorithm>
 #include <iostream>

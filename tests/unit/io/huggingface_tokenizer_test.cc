@@ -15,7 +15,7 @@
 #include "trireme/base/json.h"
 #include "trireme/io/tokenizer.h"
 
-#include "io/unicode_text.h"
+#include "io/tokenizers/unicode_text.h"
 #include "support/temporary_folder.h"
 
 namespace trireme {

@@ -15,7 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/image_reader.h"
 
-#include "io/image_file.h"
+#include "io/shards/image_file.h"
 #include "support/message_of.h"
 #include "support/sample_pictures.h"
 #include "support/temporary_folder.h"

@@ -17,9 +17,9 @@
 
 #include "trireme/base/error.h"
 
-#include "io/picture.h"
-#include "io/picture_folders.h"
-#include "io/resample.h"
+#include "io/pictures/picture.h"
+#include "io/pictures/resample.h"
+#include "io/prepare/picture_folders.h"
 #include "support/message_of.h"
 #include "support/prepare_images_testing.h"
 

@@ -1,5 +1,5 @@
 // How a checkpoint's file is shared out among the ranks that read it, for worlds of any size.
-#include "read_plan.h"
+#include "io/checkpoints/read_plan.h"
 
 #include <iostream>
 #include <map>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "shared_read.h"
+#include "io/checkpoints/shared_read.h"
 
 namespace trireme {
 namespace {

@@ -1,5 +1,5 @@
 // The links of a simulated network: how messages share them, and which ones a message takes.
-#include "topology/fair_share.h"
+#include "topology/simulation/fair_share.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@
 #include "trireme/base/error.h"
 
 #include "support/message_of.h"
-#include "topology/child_process.h"
+#include "topology/fabric/child_process.h"
 
 namespace trireme {
 namespace {

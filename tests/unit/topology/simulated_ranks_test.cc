@@ -19,9 +19,9 @@
 #include "trireme/comm/gather_lines.h"
 #include "trireme/comm/process_grid.h"
 
-#include "io/checkpoint_plan.h"
-#include "io/posix_file.h"
-#include "io/shared_read.h"
+#include "io/checkpoints/checkpoint_plan.h"
+#include "io/checkpoints/shared_read.h"
+#include "io/files/posix_file.h"
 #include "support/checkpoint_model.h"
 #include "support/comm_values.h"
 #include "support/equality.h"
