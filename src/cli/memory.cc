@@ -125,10 +125,13 @@ void print_table(const Forecast& made) {
     print_line("workspace is that of one thread a rank: --run.threads N for more");
   }
   const bool captures = made.input.device.nccl || grid.ranks() == 1;  // DryRank::why_no_capture
+  const bool recomputes = made.input.recomputed_steps > 0;
   if (on_gpus && made.input.step.cuda_graphs && captures) {
-    print_line(
-        "a captured step (cuda.graphs) keeps what is taken, and evaluation needs memory of its own "
-        "besides; the graph itself takes memory that only CUDA knows of");
+    print_line(fmt::format(
+        "a captured step (cuda.graphs) keeps what is taken, and {} memory of {} own besides; the "
+        "graph itself takes memory that only CUDA knows of",
+        recomputes ? "evaluation and optim.recompute_norms need" : "evaluation needs",
+        recomputes ? "their" : "its"));
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));

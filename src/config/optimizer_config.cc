@@ -241,10 +241,14 @@ optim::OptimizerConfig optimizer_of(const Config& config) {
           .decay_all = config.optim.decay_norms};
 }
 
-int norms_to_recompute(const Config& config) {
+int recomputed_steps(const Config& config, const nn::ModelPlan& model) {
   constexpr int kOfScheduleFree = 64;
-  return config.optim.recompute_norms.value_or(
+  const auto has_states = [](const nn::BlockPlan& block) { return block.states > 0; };
+  if (std::ranges::none_of(model.blocks, has_states)) return 0;
+  const int wanted = config.optim.recompute_norms.value_or(
       optimizer_of(config).rule_averages() ? kOfScheduleFree : 0);
+  const int of_step = config.batch.global / config.batch.micro;
+  return (wanted + of_step - 1) / of_step;
 }
 
 void check_optimizer(const Config& config) {

@@ -27,6 +27,10 @@ class DryBlocks {
       const std::int64_t elements = parameter->placement().global.elements();
       (parameter->spec().shared ? shared_ : block.parameters) += elements;
     }
+    block.states = 0;
+    for (const auto& state : built.states().states()) {
+      block.states += state->spec().shape.elements();
+    }
     materialize(block.name);
     nn::Tape tape(ctx_, false);
     nn::Values in;
@@ -86,6 +90,7 @@ void count_costs(nn::ModelPlan& plan, const std::vector<SampleField>& sample) {
     block.flops = first->flops;
     block.bytes = first->bytes;
     block.parameters = first->parameters;
+    block.states = first->states;
     plan.parameters += block.parameters;
     plan.flops_per_sample += 3.0 * block.flops;
     before = &block;

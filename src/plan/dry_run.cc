@@ -110,8 +110,9 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   const double batches = micro_batches_run(input, most_micro_batches(input));
   const double slices = slices_of_losses(input);
   const auto share = static_cast<double>(stages) / all_stages;
-  // The 8: two tensor ranks, two steps, and twice for a long step.
-  return 8 * batches *
+  const int steps = input.recomputed_steps > 0 ? 3 : 2;
+  // The 4: two tensor ranks, and twice for a long step.
+  return 4 * steps * batches *
          (kScheduledStep * static_cast<double>(stages) * all_stages * input.step.stage.chunks +
           kBlock * share * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
 }

@@ -1,6 +1,9 @@
 #include "plan/dry_steps.h"
 
+#include <algorithm>
+#include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,12 +27,19 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input,
   const nn::HostMicroBatch host = make_host_batch(ctx, input, stage);
   return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
+std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const DryRunInput& input,
+                                         const parallel::Stage& stage, int count) {
+  std::vector<nn::MicroBatch> made;
+  for (int i = 0; i < count; ++i) made.push_back(make_micro_batch(ctx, input, stage));
+  return made;
+}
 
 // One rank of the dry run: its world, its device, its place.
 struct Rank {
   DryRank runtime;
   ops::Context ctx;
   ProcessGrid grid;
+  std::string_view between_steps = {};  // what is done there now; empty: a step
 
   Rank(const DryRunInput& input, int place)
       : runtime({.rank = place,
@@ -41,6 +51,7 @@ struct Rank {
         grid(runtime, input.grid) {
     ctx.allocator->reached({.name = "start"});
     runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
+      if (!between_steps.empty()) return;
       ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
     });
   }
@@ -52,23 +63,40 @@ struct Rank {
     ctx.allocator->reached({.name = "step"});
   }
 
-  // Call it before the model is gone.
-  void take_into(DryRunResult& result) {
-    result.memory = ctx.allocator->stats();
+  // Ends a step.
+  void take_step_into(DryRunResult& result) {
     result.traffic = runtime.take_traffic();
     result.operations = *ctx.dry;
   }
+  // Counts from here on as what is done between steps.
+  void leave_steps(std::string_view what) {
+    between_steps = what;
+    ctx.allocator->reached({.name = what});
+  }
+  // Call it before the model is gone.
+  void take_memory_into(DryRunResult& result) const { result.memory = ctx.allocator->stats(); }
 };
 
-// Returns what the host has read ahead of its use.
+// Returns what a reader of `steps` steps of `count` micro-batches holds ahead of their use, at most
+// while a step's are used.
 std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank,
-                                              const parallel::Stage& stage, int count) {
+                                              const parallel::Stage& stage, int count,
+                                              std::int64_t steps) {
   std::vector<nn::HostMicroBatch> held;
   if (!input.read_ahead || input.device.on_gpus()) return held;
-  for (int i = 0; i < input.read_ahead(count); ++i) {
-    held.push_back(make_host_batch(rank.ctx, input, stage));
-  }
+  const std::int64_t most = std::min<std::int64_t>(input.read_ahead(count), (steps - 1) * count);
+  for (std::int64_t i = 0; i < most; ++i) held.push_back(make_host_batch(rank.ctx, input, stage));
   return held;
+}
+
+// Computes statistics anew as a run does before evaluations. The first step holds the most.
+void recompute_states(const DryRunInput& input, Rank& rank, parallel::TrainerStep& step,
+                      int count) {
+  rank.leave_steps("optim.recompute_norms");
+  const auto ahead = batches_ahead(input, rank, step.stage(), count, input.recomputed_steps);
+  step.use_averages(true);
+  step.recompute_states(1, [&] { return make_batches(rank.ctx, input, step.stage(), count); });
+  step.use_averages(false);
 }
 
 void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunResult& result) {
@@ -76,15 +104,16 @@ void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunR
   options.work = options.work.shortened(left_out);
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
   step.connect(input.micro, input.model.length);
-  const auto ahead = batches_ahead(input, rank, step.stage(), result.micro_batches);
+  constexpr auto kManySteps = std::numeric_limits<std::int32_t>::max();
+  const int count = result.micro_batches;
+  const auto ahead = batches_ahead(input, rank, step.stage(), count, kManySteps);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
-    std::vector<nn::MicroBatch> batches;
-    for (int i = 0; i < result.micro_batches; ++i)
-      batches.push_back(make_micro_batch(rank.ctx, input, step.stage()));
-    step.train(batches, number, 1e-3f, 1);
+    step.train(make_batches(rank.ctx, input, step.stage(), count), number, 1e-3f, 1);
   }
-  rank.take_into(result);
+  rank.take_step_into(result);
+  if (input.recomputed_steps > 0) recompute_states(input, rank, step, count);
+  rank.take_memory_into(result);
 }
 
 nn::MicroBatch without_targets(nn::MicroBatch batch) {
@@ -114,7 +143,8 @@ void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
       parallel::evaluate(executor, result.micro_batches, [&](int /*i*/) { return make(); });
     }
   }
-  rank.take_into(result);
+  rank.take_step_into(result);
+  rank.take_memory_into(result);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "trireme/setup/dry_run_input.h"
 
+#include "trireme/config/optimizer_config.h"
 #include "trireme/setup/communication.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/tasks/task.h"
@@ -18,6 +19,7 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .step = step_options(config, model.plan, grid),
           .grid = grid,
           .micro = config.batch.micro,
+          .recomputed_steps = recomputed_steps(config, model.plan),
           .make_batch =
               [&task, data](ops::Context& ctx, std::int64_t micro, std::int64_t,
                             const plan::BatchParts& parts) {

@@ -11,13 +11,8 @@ namespace trireme {
 EvaluatedWeights::EvaluatedWeights(PreparedRun& run)
     : run_(run),
       shown_by_evaluations_(run.config.eval.weights == "average" ||
-                            run.step.options().optimizer.rule_averages()) {
-  const int wanted = norms_to_recompute(run.config);
-  const bool none = run.step.stage().states().empty();
-  if (wanted == 0 || run.runtime.world().agree(none)) return;
-  const auto of_step = static_cast<int>(run.config.batch.global / run.config.batch.micro);
-  recomputed_steps_ = (wanted + of_step - 1) / of_step;
-}
+                            run.step.options().optimizer.rule_averages()),
+      recomputed_steps_(recomputed_steps(run.config, run.model.plan)) {}
 
 void EvaluatedWeights::show(std::int64_t step) {
   if (!shown_by_evaluations_) return;

@@ -25,7 +25,7 @@ class EvaluatedWeights {
 
   PreparedRun& run_;
   bool shown_by_evaluations_;        // otherwise the weights of the step are
-  int recomputed_steps_ = 0;         // of optim.recompute_norms; 0: nothing is recomputed
+  int recomputed_steps_;             // 0: nothing is recomputed
   std::int64_t recomputed_at_ = -1;  // the step of the last time
 };
 

@@ -1,6 +1,9 @@
 // What a dry run says of a rank, compared with what that rank held and sent in real steps, on every
 // grid.
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -9,11 +12,13 @@
 #include "trireme/plan/dry_run.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_traffic.h"
+#include "trireme/tasks/pictures.h"
 #include "trireme/tasks/texts.h"
 
 #include "support/batches.h"
 #include "support/equality.h"
 #include "support/mpi_test.h"
+#include "support/small_convolutional.h"
 #include "support/small_model.h"
 
 namespace trireme::testing {
@@ -33,6 +38,10 @@ struct Case {
   const char* rule = nullptr;
   bool averages = false, clips_each = false;
   const char* frozen = nullptr;
+  // "resnet" or "mobilenet", in the place of a model of texts; and whether running statistics are
+  // computed anew between steps.
+  const char* network = nullptr;
+  bool recomputes = false;
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -48,16 +57,36 @@ models::GptConfig model_of(const Case& c) {
   return model;
 }
 
+bool is_resnet(const Case& c) {
+  return std::string_view(c.network) == "resnet";
+}
+models::ConvolutionalConfig pictures_of(const Case& c) {
+  if (is_resnet(c)) return small_resnet(false);
+  return small_mobilenet();
+}
+nn::ModelPlan plan_of(const Case& c) {
+  if (!c.network) return models::gpt_plan(model_of(c));
+  return is_resnet(c) ? models::resnet_plan(small_resnet(false))
+                      : models::mobilenet_v2_plan(small_mobilenet());
+}
+
 plan::DryRunInput input_of(const Case& c) {
-  const models::GptConfig model = model_of(c);
-  plan::DryRunInput input{.model = models::gpt_plan(model),
+  plan::DryRunInput input{.model = plan_of(c),
                           .step = {},
                           .grid = c.grid,
                           .micro = 2,
-                          .make_batch = [](ops::Context& to, std::int64_t micro,
-                                           std::int64_t length, const plan::BatchParts& /*parts*/) {
-                            return make_host_texts(to, micro, length, false);
-                          }};
+                          .recomputed_steps = c.recomputes ? 3 : 0};
+  if (c.network) {
+    input.make_batch = [side = pictures_of(c).image](ops::Context& to, std::int64_t micro,
+                                                     std::int64_t, const plan::BatchParts& parts) {
+      return make_host_pictures(to, micro, {side, side}, parts.inputs, parts.targets);
+    };
+  } else {
+    input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
+                          const plan::BatchParts& /*parts*/) {
+      return make_host_texts(to, micro, length, false);
+    };
+  }
   if (c.frozen) {
     input.step.stage.trained = nn::trained_parameters(input.model, NamePatterns::of_list(c.frozen));
   }
@@ -122,6 +151,33 @@ std::string text_of(const Traffic& traffic) {
   return text;
 }
 
+// The micro-batches of a rank whose replica begins with micro-batch `first`.
+std::vector<nn::MicroBatch> batches_of(ops::Context& ctx, const Case& c,
+                                       const plan::DryRunInput& input, const parallel::Stage& stage,
+                                       int first, int count) {
+  if (!c.network) {
+    const BatchShape shape{model_of(c).vocabulary, input.micro, input.model.length};
+    return make_batches(ctx, shape, first, count, true);
+  }
+  std::vector<nn::MicroBatch> made;
+  for (int i = 0; i < count; ++i) {
+    const nn::HostMicroBatch host = input.make_batch(
+        ctx, input.micro, input.model.length,
+        {.inputs = stage.grid().index(Axis::kPipeline) == 0, .targets = stage.last()});
+    for (std::int64_t& sample : host.samples.span<std::int64_t>()) sample = first + i;
+    for (const nn::Field& field : host.fields) {
+      if (field.name == nn::kTargets) {
+        std::ranges::fill(field.tensor.span<std::int32_t>(), 1);
+        continue;
+      }
+      float number = 0.0f;
+      for (float& pixel : field.tensor.span<float>()) pixel = std::sin(number++);
+    }
+    made.push_back(host.to_device(ctx, input.micro, true));
+  }
+  return made;
+}
+
 class DryRunBesideRealOne : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
@@ -135,13 +191,20 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   const parallel::WorkSplit& work = input.step.work;
   const int replica = grid.index(kDataAxes), mine = work.count(replica);
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
-  const BatchShape shape{model_of(c).vocabulary, input.micro, input.model.length};
+  const auto batches = [&] {
+    return batches_of(ctx, c, input, step.stage(), work.micro(replica, 0).number, mine);
+  };
   Trace trace;
   for (int number = 1; number <= 2; ++number) {
-    const auto batches = make_batches(ctx, shape, work.micro(replica, 0).number, mine, true);
+    const auto of_step = batches();
     runtime().recorder().start_trace();
-    step.train(batches, number, 1e-3f, 1);
+    step.train(of_step, number, 1e-3f, 1);
     trace = runtime().recorder().take_trace();
+  }
+  if (c.recomputes) {
+    step.use_averages(true);
+    step.recompute_states(2, batches);
+    step.use_averages(false);
   }
   const MemoryStats real = ctx.allocator->stats();
   const plan::DryRunResult dry = plan::dry_run(input, runtime().rank());
@@ -268,6 +331,35 @@ const Case kCases[] = {
      .clips_each = true},
     {.name = "lengths", .grid = {1, 2, 1}, .rule = "lamb", .averages = true, .clips_each = true},
     {.name = "schedule_free", .grid = sharded(2, 2, 1, 1), .rule = "schedule_free"},
+    {.name = "statistics", .grid = {1, 1, 1}, .averages = true, .network = "mobilenet"},
+    {.name = "statistics_data",
+     .grid = {2, 1, 1},
+     .bf16 = true,
+     .averages = true,
+     .network = "resnet"},
+    {.name = "statistics_anew",
+     .grid = {1, 1, 1},
+     .rule = "schedule_free",
+     .network = "resnet",
+     .recomputes = true},
+    {.name = "statistics_anew_data",
+     .grid = {2, 1, 1},
+     .run_each = true,
+     .rule = "schedule_free",
+     .network = "mobilenet",
+     .recomputes = true},
+    {.name = "statistics_anew_of_averages",
+     .grid = sharded(2, 2, 1, 1),
+     .whole_weights = false,
+     .averages = true,
+     .network = "resnet",
+     .recomputes = true},
+    {.name = "statistics_anew_mixed",
+     .grid = {2, 2, 1},
+     .bf16 = true,
+     .rule = "schedule_free",
+     .network = "resnet",
+     .recomputes = true},
     {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
     {.name = "frozen",
      .grid = {1, 1, 2},

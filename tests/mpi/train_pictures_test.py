@@ -116,6 +116,16 @@ class Pictures(unittest.TestCase):
             told = self.run_here("eval", "--checkpoint", "average", "--weights", weights, "--batch.micro", 4, "--threads", 1)
             self.assertEqual(f"{evaluated[-1]:.6f}" in told, same, told)
 
+    def test_memory_says_what_averages_of_statistics_take(self):
+        averages = ("--optim.average", "ema", "--optim.recompute_norms", 8, "--eval.weights", "average")
+        given = dict(zip(TRAIN[::2], TRAIN[1::2])) | dict(zip(averages[::2], averages[1::2]))
+        self.train("held", *averages)
+        self.run_here("memory", "--json", "memory.json", *(word for pair in given.items() for word in pair))
+        (kind,) = json.loads((self.folder / "memory.json").read_text(encoding="utf-8"))["kinds"]
+        held = [line["memory"] for line in self.metrics("held") if "memory" in line][-1]
+        for use in ("parameters", "gradients", "optimizer"):
+            self.assertEqual(kind["peaks"][use], held[use], use)
+
     def test_statistics_of_averaged_weights(self):
         """They are computed anew, before evaluations and checkpoints, and change no step."""
         flags = ("--optim.name", "schedule_free", "--schedule.name", "constant", "--run.same_bits", "true")

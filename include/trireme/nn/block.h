@@ -121,6 +121,7 @@ struct BlockPlan {
   double flops = 0.0;                    // of matrix products, convolutions and attention
   double bytes = 0.0;                    // of the tensors that each operation reads or writes
   std::int64_t parameters = 0;           // elements, without those of `shares`
+  std::int64_t states = 0;               // elements of tensors without gradient (nn/state.h)
   std::vector<std::string> shares = {};  // the parameters that other blocks use, too
   // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
   bool loss = false;

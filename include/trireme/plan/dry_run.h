@@ -34,6 +34,9 @@ struct DryRunInput {
   parallel::StepOptions step;
   GridShape grid;
   std::int64_t micro = 1;  // samples of a micro-batch
+  // From the data of so many steps statistics are computed anew between steps
+  // (TrainerStep::recompute_states). 0: they are not.
+  int recomputed_steps = 0;
   // Returns a micro-batch of so many samples of `length` positions, as the host of a rank makes it
   // whose blocks read `parts`. Nobody reads what is in it.
   std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length,
@@ -56,19 +59,20 @@ struct DryRunResult {
   int place = 0;          // in the grid (GridShape)
   int ranks = 1;          // of the grid that are like this one
   int micro_batches = 0;  // of a step, here
-  MemoryStats memory;     // of the context's allocator, after two steps
+  // What the context's allocator says after two steps, and after what comes between steps with
+  // DryRunInput::recomputed_steps.
+  MemoryStats memory;
   // What the second step sends and computes.
   std::vector<DryTraffic> traffic;
   ops::OperationCounts operations;
 };
 
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
-// MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
-// the model is built. It runs only some micro-batches of a step with many, and counts for the rest
-// what each more adds. Without training it evaluates twice, two waves of micro-batches each, or
-// predicts twice.
-// Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws ConfigError if the model does
-// not fit the grid.
+// MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), "start" while the
+// model is built, or "optim.recompute_norms" between steps. It runs only some micro-batches of a
+// step with many, and counts for the rest what each more adds. Without training it evaluates twice,
+// two waves of micro-batches each, or predicts twice. Throws OutOfMemoryError where a rank needs
+// more than 8 EiB. Throws ConfigError if the model does not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);
 
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of

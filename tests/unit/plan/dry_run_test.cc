@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -82,6 +83,25 @@ TEST_P(DryRun, HoldsWhatARealRankHolds) {
 TEST(DryRunOfPictures, HoldsWhatARealRankHolds) {
   for (const bool bottlenecks : {false, true}) {
     expect_what_a_real_rank_holds(input_of_pictures(bottlenecks));
+  }
+}
+
+// The host then reads the data of the first steps beside what it has read of the next.
+TEST(DryRunOfPictures, HoldsDataFromWhichStatisticsAreComputedAnew) {
+  DryRunInput input = input_of_pictures(false);
+  const int count = input.step.work.micro_batches();
+  input.read_ahead = [](int of_step) { return of_step + 3; };
+  const MemoryStats steps = plan::dry_run(input, 0).memory;
+  ops::Context ctx = ops::make_dry_context(1);
+  const std::size_t before = ctx.allocator->stats().total_live;
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length, {});
+  const std::size_t each = ctx.allocator->stats().total_live - before;
+  for (const auto& [recomputed, held] : {std::pair{1, 0}, {2, count}, {3, count + 3}}) {
+    input.recomputed_steps = recomputed;
+    const MemoryStats memory = plan::dry_run(input, 0).memory;
+    EXPECT_EQ(memory.total_peak, steps.total_peak + static_cast<std::size_t>(held) * each);
+    EXPECT_EQ(memory.peak_point.name == "optim.recompute_norms", held > 0);
+    EXPECT_EQ(memory.live, steps.live);
   }
 }
 

@@ -130,11 +130,13 @@ TEST(PlanCosts, ParametersAreThoseOfTheBuiltModel) {
     for (const std::string_view preset : family->presets()) {
       const nn::ModelPlan plan = family->resolve({{"preset", std::string(preset)}}, {}).plan;
       const parallel::Stage stage(ctx, grid, plan, {});
-      std::int64_t elements = 0;
+      std::int64_t elements = 0, states = 0;
       for (const nn::Parameter* parameter : stage.parameters()) {
         elements += parameter->placement().extent.elements();
       }
+      for (const nn::BlockPlan& block : plan.blocks) states += block.states;
       EXPECT_EQ(plan.parameters, elements) << preset;
+      EXPECT_EQ(states, stage.states().elements()) << preset;
     }
   }
 }
@@ -153,6 +155,7 @@ TEST(PlanCosts, BlocksOfAKindCostTheSame) {
       EXPECT_EQ(each.blocks[i].flops, plan.blocks[i].flops);
       EXPECT_EQ(each.blocks[i].bytes, plan.blocks[i].bytes);
       EXPECT_EQ(each.blocks[i].parameters, plan.blocks[i].parameters);
+      EXPECT_EQ(each.blocks[i].states, plan.blocks[i].states);
     }
   }
 }
