@@ -1,13 +1,8 @@
 // The rule of dynamic loss scaling, the same on every device.
 #pragma once
 
+#include "trireme/base/on_device.h"
 #include "trireme/ops/update.h"
-
-#if defined(__CUDACC__)
-#define TRIREME_ON_DEVICE __host__ __device__
-#else
-#define TRIREME_ON_DEVICE
-#endif
 
 namespace trireme::ops {
 
@@ -25,5 +20,3 @@ TRIREME_ON_DEVICE inline void next_loss_scale(const LossScaling& rule, StepState
 }
 
 }  // namespace trireme::ops
-
-#undef TRIREME_ON_DEVICE

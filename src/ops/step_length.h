@@ -3,14 +3,9 @@
 
 #include <cmath>
 
+#include "trireme/base/on_device.h"
 #include "trireme/ops/adafactor.h"
 #include "trireme/ops/update.h"
-
-#if defined(__CUDACC__)
-#define TRIREME_ON_DEVICE __host__ __device__
-#else
-#define TRIREME_ON_DEVICE
-#endif
 
 namespace trireme::ops {
 
@@ -118,5 +113,3 @@ TRIREME_ON_DEVICE inline float next_average(float average, double share, double 
 }
 
 }  // namespace trireme::ops
-
-#undef TRIREME_ON_DEVICE

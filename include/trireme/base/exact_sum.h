@@ -7,11 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#if defined(__CUDACC__)
-#define TRIREME_ON_DEVICE __host__ __device__
-#else
-#define TRIREME_ON_DEVICE
-#endif
+#include "trireme/base/on_device.h"
 
 namespace trireme {
 
@@ -111,5 +107,3 @@ class ExactSum {
 };
 
 }  // namespace trireme
-
-#undef TRIREME_ON_DEVICE
