@@ -42,13 +42,12 @@ class AdafactorRule : public UpdateRule, public LineWork {
   }
 
   void update(ops::Context& ctx, const FlatShard& shard, const States& /*states*/) const override {
-    const Tensor length = ctx.allocate({1}, DType::kF32, MemoryUse::kWorkspace);
-    ops::step_length(ctx,
-                     {.kind = ops::StepLength::Kind::kRelative,
-                      .rate = settings_.rate,
-                      .largest = settings_.largest,
-                      .elements = shard.whole->elements},
-                     shard.whole->squares, length);
+    const Tensor length = take_length(ctx,
+                                      {.kind = ops::StepLength::Kind::kRelative,
+                                       .rate = settings_.rate,
+                                       .largest = settings_.largest,
+                                       .elements = shard.whole->elements},
+                                      shard);
     ops::step_along(ctx, {.weight_decay = settings_.decoupled(shard), .rate = settings_.rate},
                     shard.master, shard.gradient, shard.weights, length);
   }

@@ -28,12 +28,11 @@ class LambRule : public UpdateRule {
   void update(ops::Context& ctx, const FlatShard& shard, const States& /*states*/) const override {
     Tensor length;
     if (shard.decay) {
-      length = ctx.allocate({1}, DType::kF32, MemoryUse::kWorkspace);
-      ops::step_length(ctx,
-                       {.kind = ops::StepLength::Kind::kTrust,
-                        .rate = settings_.rate,
-                        .largest = settings_.largest},
-                       shard.whole->squares, length);
+      length = take_length(ctx,
+                           {.kind = ops::StepLength::Kind::kTrust,
+                            .rate = settings_.rate,
+                            .largest = settings_.largest},
+                           shard);
     }
     ops::step_along(ctx, {.rate = settings_.rate}, shard.master, shard.gradient, shard.weights,
                     length);

@@ -19,12 +19,11 @@ class LarsRule : public UpdateRule {
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
     Tensor length;
     if (shard.decay) {
-      length = ctx.allocate({1}, DType::kF32, MemoryUse::kWorkspace);
-      ops::step_length(ctx,
-                       {.kind = ops::StepLength::Kind::kOfGradient,
-                        .coefficient = settings_.coefficient,
-                        .weight_decay = settings_.weight_decay},
-                       shard.whole->squares, length);
+      length = take_length(ctx,
+                           {.kind = ops::StepLength::Kind::kOfGradient,
+                            .coefficient = settings_.coefficient,
+                            .weight_decay = settings_.weight_decay},
+                           shard);
     }
     ops::sgd_step(ctx,
                   {.momentum = settings_.momentum,

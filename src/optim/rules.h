@@ -1,9 +1,17 @@
-// The rules, for the registry.
+// The rules, for the registry, and what several of them do.
 #pragma once
 
+#include "trireme/ops/update.h"
 #include "trireme/optim/update_rule.h"
 
 namespace trireme::optim {
+
+// Returns the length (1) fp32 of a shard's step (ops::step_length), for rules that need lengths.
+inline Tensor take_length(ops::Context& ctx, const ops::StepLength& rule, const FlatShard& shard) {
+  const Tensor length = ctx.allocate({1}, DType::kF32, MemoryUse::kWorkspace);
+  ops::step_length(ctx, rule, shard.whole->squares, length);
+  return length;
+}
 
 std::unique_ptr<UpdateRule> make_adafactor(const RuleSettings& settings);
 std::unique_ptr<UpdateRule> make_adamw(const RuleSettings& settings);
