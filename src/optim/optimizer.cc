@@ -1,7 +1,5 @@
 #include "trireme/optim/optimizer.h"
 
-#include <algorithm>
-
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/update.h"
@@ -17,13 +15,11 @@ bool is_of_whole(const UpdateRule& rule, const nn::Parameter& parameter) {
   return rule.needs_lengths() || rule.lines(parameter.placement().global) != nullptr;
 }
 
-FlatShard shard_of(const nn::FlatGroup& group, const FlatRange& elements, bool decay,
-                   const WholeParameter* whole) {
+FlatShard shard_of(const nn::FlatGroup& group, const FlatRange& elements, bool decay) {
   const auto part = [&](const Tensor& shard) {
     return shard.flat_range(elements.begin, elements.end);
   };
-  return {part(group.master()), part(group.gradient_shard()), part(group.weight_shard()), decay,
-          whole};
+  return {part(group.master()), part(group.gradient_shard()), part(group.weight_shard()), decay};
 }
 
 // The matrices of a parameter: one, or one for each of its attention heads.
@@ -42,6 +38,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, ops::Context& ctx, const Pro
                      const std::vector<nn::FlatGroup*>& groups)
     : average_(config.average), groups_(groups) {
   std::vector<WholeMatrix> matrices;
+  std::vector<WholeParameters::Wanted> wanted;
   for (const nn::FlatGroup* group : groups) {
     if (!group->trains()) continue;
     for (const nn::Parameter* parameter : group->parameters()) {
@@ -49,11 +46,10 @@ Optimizer::Optimizer(const OptimizerConfig& config, ops::Context& ctx, const Pro
       if (const MatrixWork* work = rule.matrices()) {
         add_matrices(matrices, *parameter, *work, config.heads_apart);
       }
-      if (!is_of_whole(rule, *parameter)) continue;
-      if (whole_ == nullptr) whole_ = std::make_unique<WholeParameters>(grid);
-      whole_->add(ctx, *parameter, rule);
+      if (is_of_whole(rule, *parameter)) wanted.push_back({parameter, &rule});
     }
   }
+  if (!wanted.empty()) whole_ = std::make_unique<WholeParameters>(ctx, grid, wanted);
   for (const nn::FlatGroup* group : groups) {
     std::vector<Piece>& pieces = pieces_.emplace_back();
     if (group->trains()) make_pieces(config, ctx, *group, pieces);
@@ -65,8 +61,7 @@ void Optimizer::make_pieces(const OptimizerConfig& config, ops::Context& ctx,
                             const nn::FlatGroup& group, std::vector<Piece>& pieces) {
   const auto add = [&](const nn::Parameter& parameter, const FlatRange& elements) {
     const UpdateRule& rule = rule_of(config.of(parameter.spec()));
-    const bool alone = is_of_whole(rule, parameter);
-    if (!alone && !pieces.empty() && pieces.back().rule == &rule) {
+    if (!is_of_whole(rule, parameter) && !pieces.empty() && pieces.back().rule == &rule) {
       pieces.back().elements.end = elements.end;
       return;
     }
@@ -74,7 +69,6 @@ void Optimizer::make_pieces(const OptimizerConfig& config, ops::Context& ctx,
     piece.rule = &rule;
     piece.first = &parameter;
     piece.elements = elements;
-    if (alone) piece.shard.whole = &whole_->of(parameter);
   };
   for (const nn::FlatGroup::Part& part : group.parts()) {
     add(*part.parameter, {part.at, part.at + part.elements.size()});
@@ -82,8 +76,11 @@ void Optimizer::make_pieces(const OptimizerConfig& config, ops::Context& ctx,
   if (pieces.empty()) add(*group.parameters().back(), {});  // padding; all shards are equally large
   pieces.back().elements.end = group.sharding().shard_extent();
   for (Piece& piece : pieces) {
-    piece.shard =
-        shard_of(group, piece.elements, config.decay_all || group.decay(), piece.shard.whole);
+    piece.shard = shard_of(group, piece.elements, config.decay_all || group.decay());
+    if (is_of_whole(*piece.rule, *piece.first)) {
+      const std::int64_t first = group.sharding().memory().begin + piece.elements.begin;
+      piece.shard.whole = &whole_->hold(*piece.first, piece.shard, first);
+    }
     std::vector<std::string> names = piece.rule->states(piece.first->placement().global);
     if (average_) names.emplace_back(kWeightAverage);
     for (std::string& name : names) {
@@ -92,13 +89,6 @@ void Optimizer::make_pieces(const OptimizerConfig& config, ops::Context& ctx,
       ops::fill(ctx, zero, 0.0f);
       piece.states.emplace_back(std::move(name), zero);
     }
-  }
-  for (const nn::FlatGroup::Part& part : group.parts()) {
-    const auto of_part =
-        std::ranges::find(pieces, part.at, [](const Piece& piece) { return piece.elements.begin; });
-    if (of_part == pieces.end() || of_part->shard.whole == nullptr) continue;
-    whole_->hold(*part.parameter, part.elements, of_part->shard,
-                 group.sharding().memory().begin + part.at);
   }
 }
 

@@ -2,31 +2,30 @@
 // are, and averages of their rows and columns.
 #pragma once
 
-#include <deque>
-#include <map>
-#include <memory>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
-#include "trireme/nn/parameter.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/optim/parameter_sums.h"
 
 namespace trireme::optim {
 
 class WholeParameters {
  public:
-  // Collective over the ranks of a stage, each of which adds the same parameters, in one order.
-  explicit WholeParameters(const ProcessGrid& grid);
+  // A parameter, and the rule that wants to know of the whole.
+  struct Wanted {
+    const nn::Parameter* parameter;
+    const UpdateRule* rule;
+  };
+  // Collective over the ranks of a stage, which want the same, in one order. Allocates what is kept
+  // of the parameters, which is zero.
+  WholeParameters(ops::Context& ctx, const ProcessGrid& grid, const std::vector<Wanted>& wanted);
 
-  // Call it before the first step. Allocates what is kept of the parameter, which is zero.
-  void add(ops::Context& ctx, const nn::Parameter& parameter, const UpdateRule& rule);
-  bool empty() const { return members_.empty(); }
-  // What the rule is told, at an address that stays. The parameter has been added.
-  const WholeParameter& of(const nn::Parameter& parameter) const;
-  // The rank holds these elements of the parameter's local memory, in `shard`, from element `first`
-  // of its group's memory on.
-  void hold(const nn::Parameter& parameter, const FlatRange& elements, const FlatShard& shard,
-            std::int64_t first);
+  // The rank holds the parameter's elements from `first` of its group's memory on, which are
+  // `shard`, with padding behind them. Returns what the rule is told, at an address that stays.
+  // Call it before the first step, for parameters in the order of the constructor; those without
+  // elements here are left out.
+  const WholeParameter& hold(const nn::Parameter& parameter, const FlatShard& shard,
+                             std::int64_t first);
 
   // Collective over the ranks that hold parts of the same parameters, each. Every rank gets the
   // same bits, whichever parts the ranks hold.
@@ -40,24 +39,18 @@ class WholeParameters {
  private:
   struct Member {
     const nn::Parameter* parameter;
-    const UpdateRule* rule;
     const LineWork* lines;  // null: none
     WholeParameter whole;
     FlatShard shard;  // undefined: this rank holds no element
     std::int64_t first = 0;
     std::int64_t line_count() const;
   };
-  // Neither parameters nor gradients that other ranks of the sum have, too, count.
-  bool counts(const Member& member) const;
-  Tensor make_sums(ops::Context& ctx) const;   // of lines; undefined: there are none
-  Tensor make_limbs(ops::Context& ctx) const;  // of lengths; undefined: none are needed
-  void add_up(ops::Context& ctx, const Tensor& sums) const;
+  Tensor make_sums(ops::Context& ctx) const;  // of lines; undefined: there are none
 
-  GridShape grid_;
-  int place_;                           // of this rank
-  std::shared_ptr<Communicator> comm_;  // the ranks whose parts make whole parameters
-  std::deque<Member> members_;          // in the order of add()
-  std::map<const nn::Parameter*, Member*> by_parameter_;
+  ParameterSums sums_;
+  std::vector<Member> members_;  // in the order of the constructor
+  std::size_t held_ = 0;         // those before it are held, or have no elements here
+  Tensor squares_;               // (2 for each that wants lengths) fp64; undefined: none does
 };
 
 }  // namespace trireme::optim

@@ -1,10 +1,10 @@
 // Limits of gradients that do not follow from the norm of all of them.
 #pragma once
 
-#include <memory>
-#include <vector>
+#include <map>
+#include <optional>
 
-#include "trireme/ops/context.h"
+#include "trireme/optim/parameter_sums.h"
 #include "trireme/parallel/stage.h"
 
 namespace trireme::parallel {
@@ -24,7 +24,8 @@ class GradientClip {
 
   const Stage& stage_;
   float value_, norm_;
-  std::shared_ptr<Communicator> parts_;  // null: no limit to each
+  std::optional<optim::ParameterSums> sums_;              // nothing: no limit to each
+  std::map<const nn::Parameter*, std::int64_t> numbers_;  // in the stage
 };
 
 }  // namespace trireme::parallel
