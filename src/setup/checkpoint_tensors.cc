@@ -9,11 +9,11 @@ namespace trireme {
 
 namespace {
 
-const std::string kParameters = "parameters/", kStates = "state/";
+const std::string kParameters = "parameters/", kStates = "state/", kOptimizer = "optimizer/";
 const std::string kAveragesOfStates = "state/average/";
 
-std::string average_of(std::string_view parameter) {
-  return fmt::format("optimizer/{}/{}", parameter, optim::kWeightAverage);
+std::string name_of_state(std::string_view parameter, std::string_view state) {
+  return fmt::format("{}{}/{}", kOptimizer, parameter, state);
 }
 
 void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& optimizer,
@@ -24,8 +24,7 @@ void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& opti
     const int copy =
         parameter->residence().copy(grid.shape(), grid.index(kAllAxes), Axis::kPipeline);
     if (owned_only && (!first_of_stage || copy != 0)) continue;
-    slices.push_back(
-        TensorSlice::whole(fmt::format("optimizer/{}/{}", parameter->name(), name), values));
+    slices.push_back(TensorSlice::whole(name_of_state(parameter->name(), name), values));
     slices.back().stream = stage.stream();
   }
 }
@@ -55,7 +54,7 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
       add(kParameters + name, nn::FlatGroup::view(group.values(), part), part);
       if (optimizer == nullptr) continue;
       for (const auto& [state, elements] : optimizer->states(i, part)) {
-        add(fmt::format("optimizer/{}/{}", name, state), elements, part);
+        add(name_of_state(name, state), elements, part);
       }
     }
   }
@@ -97,18 +96,21 @@ void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::
   }
 }
 
+std::string_view parameter_of_state(std::string_view tensor) {
+  if (!tensor.starts_with(kOptimizer)) return "";
+  return tensor.substr(kOptimizer.size(), tensor.rfind('/') - kOptimizer.size());
+}
+
 bool is_average(std::string_view tensor) {
   return tensor.starts_with(kAveragesOfStates) ||
-         (tensor.starts_with("optimizer/") &&
-          tensor.ends_with(fmt::format("/{}", optim::kWeightAverage)));
+         tensor == name_of_state(parameter_of_state(tensor), optim::kWeightAverage);
 }
 
 std::string averaged_by(std::string_view tensor) {
   if (tensor.starts_with(kAveragesOfStates)) {
     return std::string(tensor.substr(kAveragesOfStates.size()));
   }
-  const std::size_t begin = tensor.find('/') + 1;
-  return std::string(tensor.substr(begin, tensor.rfind('/') - begin));
+  return std::string(parameter_of_state(tensor));
 }
 
 void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices) {
@@ -120,7 +122,7 @@ void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices) 
   for (TensorSlice& slice : slices) {
     std::string average;
     if (slice.name.starts_with(kParameters)) {
-      average = average_of(std::string_view(slice.name).substr(kParameters.size()));
+      average = name_of_state(slice.name.substr(kParameters.size()), optim::kWeightAverage);
     } else if (slice.name.starts_with(kStates)) {
       average = kAveragesOfStates + slice.name.substr(kStates.size());
     }

@@ -16,13 +16,6 @@
 namespace trireme {
 namespace {
 
-// The parameter whose state the tensor of a checkpoint is, or nothing.
-std::string_view parameter_of_state(std::string_view tensor) {
-  constexpr std::string_view kOptimizer = "optimizer/";
-  if (!tensor.starts_with(kOptimizer)) return "";
-  return tensor.substr(kOptimizer.size(), tensor.rfind('/') - kOptimizer.size());
-}
-
 // What the run before had. Of another version, which knew other keys, nothing is known.
 struct Before {
   NamePatterns frozen;

@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/io/checkpoint.h"
@@ -29,6 +30,9 @@ void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::
 // Lets slices of parameters and states have the averages of these (optim.average) instead, but for
 // frozen parameters, which have none. Throws CheckpointError where the checkpoint has no averages.
 void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices);
+// The name of the parameter of which the checkpoint's tensor is a state of the optimizer, averages
+// included; empty: it is none.
+std::string_view parameter_of_state(std::string_view tensor);
 // Whether the checkpoint's tensor is an average of weights or states.
 bool is_average(std::string_view tensor);
 // The name of the parameter or state whose average that is.
