@@ -2,19 +2,11 @@
 #include "trireme/base/philox.h"
 
 #include "ops/device_ops.h"
+#include "ops/gpu/chunks.h"
 #include "ops/gpu/reduce.h"
 
 namespace trireme::ops::gpu {
 namespace {
-
-constexpr int kThreads = 256;
-
-__device__ std::int64_t chunk_of_thread() {
-  return (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
-}
-unsigned blocks_of_chunks(std::int64_t elements) {
-  return extent(blocks_for(elements, kThreads * kChunk));
-}
 
 // y = op(x) or y = op(a, b). A thread reads its inputs before it writes, so y may be an input.
 template <class Op, class T>

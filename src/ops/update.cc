@@ -4,8 +4,6 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
-#include "ops/gpu/workspace.h"
-#include "ops/squares.h"
 
 namespace trireme::ops {
 namespace {
@@ -111,88 +109,6 @@ void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const
   check_shape("step_along", "direction", direction, master.shape());
   check_step_state("step_along", ctx);
   dispatch(TRIREME_OP(step_along), ctx, rule, master, direction, weights, length);
-}
-
-void step_length(Context& ctx, const StepLength& rule, const Tensor& squares,
-                 const Tensor& length) {
-  check_dtype("step_length", "squares", squares, {DType::kF64});
-  check_shape("step_length", "squares", squares, {2});
-  check_fp32("step_length", "length", length, {1});
-  check_step_state("step_length", ctx);
-  dispatch(TRIREME_OP(step_length), ctx, rule, squares, length);
-}
-
-void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsilon,
-                    const Tensor& y) {
-  check_fp32("divide_by_root", "x", x, x.shape());
-  check_dtype("divide_by_root", "sum", sum, {DType::kF64});
-  check_shape("divide_by_root", "sum", sum, {1});
-  check_floating("divide_by_root", "y", y);
-  TRIREME_CHECK(y.elements() == x.elements(), "divide_by_root: y has other elements than x");
-  dispatch(TRIREME_OP(divide_by_root), ctx, x, sum, epsilon, y);
-}
-
-void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
-  check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
-  check_dtype("add_sum_of_squares", "limbs", limbs, {DType::kI64});
-  check_shape("add_sum_of_squares", "limbs", limbs, {kExactLimbs});
-  TRIREME_CHECK(first >= 0, fmt::format("add_sum_of_squares: from element {}", first));
-  if (x.elements() == 0) return;
-  if (on_dry_gpu(ctx)) {
-    const std::int64_t units = units_of_squares(first, x.elements());
-    const Tensor sums = gpu::sums_of_units(ctx, units);
-    gpu::limbs_of_shares(ctx, units);
-  }
-  dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, first, limbs);
-}
-
-void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums) {
-  check_dtype("round_exact_sum", "limbs", limbs, {DType::kI64});
-  check_dtype("round_exact_sum", "sums", sums, {DType::kF64});
-  check_rank("round_exact_sum", "sums", sums, 1);
-  check_elements("round_exact_sum", "limbs", limbs, sums.elements() * kExactLimbs);
-  dispatch(TRIREME_OP(round_exact_sum), ctx, limbs, sums);
-}
-
-void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
-  check_dtype("finish_gradient_norm", "sum", sum, {DType::kF64});
-  check_dtype("finish_gradient_norm", "norm", norm, {DType::kF64});
-  check_step_state("finish_gradient_norm", ctx);
-  dispatch(TRIREME_OP(finish_gradient_norm), ctx, sum, clip, norm);
-}
-
-void count_average(Context& ctx, const WeightAverage& rule) {
-  check_step_state("count_average", ctx);
-  dispatch(TRIREME_OP(count_average), ctx, rule);
-}
-
-void average_weights(Context& ctx, const WeightAverage& rule, const Tensor& value,
-                     const Tensor& average) {
-  check_fp32("average_weights", "value", value, value.shape());
-  check_fp32("average_weights", "average", average, value.shape());
-  check_step_state("average_weights", ctx);
-  dispatch(TRIREME_OP(average_weights), ctx, rule, value, average);
-}
-
-void clip_values(Context& ctx, const Tensor& gradient, float limit) {
-  check_fp32("clip_values", "gradient", gradient, gradient.shape());
-  check_step_state("clip_values", ctx);
-  dispatch(TRIREME_OP(clip_values), ctx, gradient, limit);
-}
-
-void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float limit) {
-  check_fp32("clip_to_norm", "gradient", gradient, gradient.shape());
-  check_dtype("clip_to_norm", "sum", sum, {DType::kF64});
-  check_shape("clip_to_norm", "sum", sum, {1});
-  check_step_state("clip_to_norm", ctx);
-  dispatch(TRIREME_OP(clip_to_norm), ctx, gradient, sum, limit);
-}
-
-void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {
-  check_fp32("commit_state", "value", value, value.shape());
-  check_fp32("commit_state", "proposed", proposed, value.shape());
-  check_step_state("commit_state", ctx);
-  dispatch(TRIREME_OP(commit_state), ctx, keep, proposed, value);
 }
 
 void update_loss_scale(Context& ctx, const LossScaling& rule) {
