@@ -30,7 +30,7 @@ def is_old(character):
 
 def texts():
     draws = random.Random(7)
-    sources = sorted(REPOSITORY.glob("io/*.cc")) + sorted(REPOSITORY.glob("*/README.md"))
+    sources = sorted(REPOSITORY.glob("io/*/*.cc")) + sorted(REPOSITORY.glob("*/README.md"))
     yield from (path.read_text(encoding="utf-8") for path in sources)
     for _ in range(1500):
         parts = []
