@@ -151,7 +151,7 @@ void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& op
         fmt::format("optim.nesterov is true, but optim.name is {}: only lars, muon and sgd have it",
                     optim.name));
   }
-  // As the optimizer has it: there the least numbers are 0, too.
+  // The optimizer has an fp32 number, in which the least numbers are 0, too.
   if (optimizer.rule.momentum == 0.0f) {
     throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   }

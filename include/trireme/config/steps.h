@@ -35,7 +35,8 @@ class Steps {
   std::optional<double> epochs_;
 };
 
-// As options.h says of them: "1000", or "10ep". Limits are those of the steps.
+// The text of a number of steps, "1000" or "10ep", read and written as options.h asks of values.
+// Limits are those of the steps.
 std::string read_value(std::string_view text, Steps& value, const Limit& limit);
 std::string write_value(const Steps& value);
 inline std::string value_placeholder(const Steps&) {

@@ -66,7 +66,7 @@ TEST(Config, SizesEndWhereNothingIsOfUse) {
             "--run.steps 9223372036854775807: must be at least 1 and at most 100000000000");
   EXPECT_EQ(refusal({"--comm.timeout", "1e300"}).find("--comm.timeout 1e300: must be at "), 0u);
   EXPECT_EQ(refusal({"--optim.lr", "1e308"}).find("--optim.lr 1e308: must be at least "), 0u);
-  // Of every number: what is none, and what is beyond all bounds.
+  // Every number refuses what is none, and what is beyond all bounds.
   for (const OptionDescription& option : describe_config().options) {
     if (option.placeholder != "N" && option.placeholder != "X") continue;
     for (const char* wrong : {"nan", "-1e309", "", "1 2", "1e300", "-1e30"}) {
