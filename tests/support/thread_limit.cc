@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -31,10 +32,11 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto next = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
   const char* limit = std::getenv("THREAD_LIMIT");
-  if (++living > (limit == nullptr ? 1 << 20 : std::atoi(limit))) {
+  const bool fits = ++living <= (limit == nullptr ? 1 << 20 : std::atoi(limit));
+  auto* const start = fits ? new (std::nothrow) Start{function, argument} : nullptr;
+  if (start == nullptr) {
     --living;
     return EAGAIN;
   }
-  auto* const start = new Start{function, argument};
   return next(thread, attributes, run, start);
 }
