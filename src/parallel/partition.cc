@@ -83,8 +83,8 @@ StepCosts costs_of(const nn::BlockPlan& block, const Gradients& gradients, int i
 }
 
 struct CostOfStages {
-  double dearest = 0.0, squares = 0.0;  // the most expensive stage; the sum of all squared
-  std::vector<double> beside;           // by part: the other parts of its stage
+  double bottleneck = 0.0, squares = 0.0;  // the most expensive stage; the sum of all squared
+  std::vector<double> beside;              // by part: the other parts of its stage
 };
 
 CostOfStages cost_of_stages(std::span<const double> costs, std::span<const double> handed_on,
@@ -101,7 +101,7 @@ CostOfStages cost_of_stages(std::span<const double> costs, std::span<const doubl
   }
   CostOfStages result;
   for (const double stage : stages) {
-    result.dearest = std::max(result.dearest, stage);
+    result.bottleneck = std::max(result.bottleneck, stage);
     result.squares += stage * stage;
   }
   for (int part = 0; part < layout.parts(); ++part) {
@@ -137,17 +137,17 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
     return computed(first, end) + sent + others;
   };
 
-  Table dearest(parts, blocks), squares(parts, blocks);
+  Table bottleneck(parts, blocks), squares(parts, blocks);
   for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
-        if (computed(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
-        const double cost = std::max(run(s, first, end), dearest.at(s - 1, end));
-        dearest.at(s, first) = std::min(dearest.at(s, first), cost);
+        if (computed(first, end) >= bottleneck.at(s, first)) break;  // a longer run is no better
+        const double cost = std::max(run(s, first, end), bottleneck.at(s - 1, end));
+        bottleneck.at(s, first) = std::min(bottleneck.at(s, first), cost);
       }
     }
   }
-  const double limit = dearest.at(parts, 0);
+  const double limit = bottleneck.at(parts, 0);
   const auto square_cost = [&](int s, int first, int end) {
     const double cost = run(s, first, end);
     return cost > limit ? kInfinity : cost * cost + squares.at(s - 1, end);
@@ -203,7 +203,7 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
   for (;;) {
     const std::vector<int> next = cut(least.beside);
     CostOfStages found = cost_of_stages(costs, handed_on, next, layout);
-    if (std::pair(found.dearest, found.squares) >= std::pair(least.dearest, least.squares)) {
+    if (std::pair(found.bottleneck, found.squares) >= std::pair(least.bottleneck, least.squares)) {
       return best;
     }
     best = next;

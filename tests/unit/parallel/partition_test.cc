@@ -13,8 +13,8 @@
 namespace trireme::parallel {
 namespace {
 
-double dearest(const std::vector<double>& costs, const std::vector<int>& bounds,
-               const std::vector<double>& handed_on = {}) {
+double bottleneck(const std::vector<double>& costs, const std::vector<int>& bounds,
+                  const std::vector<double>& handed_on = {}) {
   double result = 0;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
     double sum = 0;
@@ -33,7 +33,7 @@ double exhaustive(const std::vector<double>& costs, std::vector<int> bounds, int
   const int blocks = static_cast<int>(costs.size());
   if (stages == 1) {
     bounds.push_back(blocks);
-    return dearest(costs, bounds, handed_on);
+    return bottleneck(costs, bounds, handed_on);
   }
   double best = 1e300;
   const int first = bounds.back();
@@ -58,7 +58,7 @@ TEST(Partition, ADearHeadTakesBlocksOffItsStage) {
   EXPECT_EQ(partition_blocks(costs, 3), (std::vector<int>{0, 4, 7, 8}));
 }
 
-TEST(Partition, StagesBelowTheDearestAreBalancedToo) {
+TEST(Partition, StagesBelowTheBottleneckAreBalancedToo) {
   // The last block decides the maximum; the others could lie anyhow.
   EXPECT_EQ(partition_blocks(std::vector<double>{1, 1, 1, 1, 10}, 3),
             (std::vector<int>{0, 2, 4, 5}));
@@ -82,7 +82,7 @@ TEST(Partition, IsExact) {
       EXPECT_EQ(bounds.back(), blocks);
       EXPECT_EQ(std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()),
                 bounds.end());
-      EXPECT_EQ(dearest(costs, bounds), exhaustive(costs, {0}, stages)) << "trial " << trial;
+      EXPECT_EQ(bottleneck(costs, bounds), exhaustive(costs, {0}, stages)) << "trial " << trial;
     }
   }
 }
@@ -171,7 +171,7 @@ TEST(Partition, TheChunkBesideTheHeadIsSmall) {
   plan.blocks.assign(14, {.name = "block", .flops = 1.0, .build = {}});
   plan.blocks.front().flops = 0.01;
   plan.blocks.back().flops = 5.0;
-  const auto dearest = [&](const PipelineLayout& layout) {
+  const auto bottleneck = [&](const PipelineLayout& layout) {
     const std::vector<int> bounds = cut_model(plan, layout);
     std::vector<double> stages(static_cast<std::size_t>(layout.stages));
     for (int part = 0; part < layout.parts(); ++part) {
@@ -183,9 +183,9 @@ TEST(Partition, TheChunkBesideTheHeadIsSmall) {
     }
     return *std::ranges::max_element(stages);
   };
-  EXPECT_NEAR(dearest({4, 2, PipelineLayout::Order::kLoop}), 5 + 1, 1e-9);
+  EXPECT_NEAR(bottleneck({4, 2, PipelineLayout::Order::kLoop}), 5 + 1, 1e-9);
   // In a V parts stay alike, since its order of computations is made for such.
-  EXPECT_NEAR(dearest({4, 2, PipelineLayout::Order::kV}), 5 + 2.01, 1.01);
+  EXPECT_NEAR(bottleneck({4, 2, PipelineLayout::Order::kV}), 5 + 2.01, 1.01);
 }
 
 TEST(Partition, CutsWhereLittleIsHandedOn) {
@@ -210,7 +210,7 @@ TEST(Partition, IsExactWithWhatIsHandedOn) {
     }
     for (int stages = 1; stages <= blocks; ++stages) {
       const std::vector<int> bounds = partition_blocks(costs, stages, 1, handed_on);
-      EXPECT_EQ(dearest(costs, bounds, handed_on), exhaustive(costs, {0}, stages, handed_on))
+      EXPECT_EQ(bottleneck(costs, bounds, handed_on), exhaustive(costs, {0}, stages, handed_on))
           << "trial " << trial;
     }
   }
