@@ -32,6 +32,8 @@ std::string folder_of_superseded(const std::string& folder, std::int64_t generat
 }
 
 constexpr ExitStatus kOfBranch = ExitStatus::kRunFolder;
+// The key of RunBranch::promise_broken in branch.json.
+constexpr const char* kPromiseBroken = "bits_parted";
 
 // Returns no names where the folder is absent.
 std::vector<std::string> names_if_there(const std::string& folder) {
@@ -145,7 +147,7 @@ std::optional<RunBranch> read_branch(const std::string& folder) {
     for (const Json& job : text.at("jobs").items()) {
       branch.jobs.push_back({job.at("name").text(), job.at("slurm_job").text(), 0});
     }
-    if (const Json* parted = text.find("bits_parted")) branch.bits_parted = parted->boolean();
+    if (const Json* broken = text.find(kPromiseBroken)) branch.promise_broken = broken->boolean();
     if (const Json* move = text.find("unfinished")) {
       branch.unfinished = {move->at("generation").integer(), move->at("after_step").integer()};
     }
@@ -163,7 +165,7 @@ void write_branch(const std::string& folder, const RunBranch& branch) {
   }
   Json text = Json::object(
       {{"generation", branch.generation}, {"origin", branch.origin}, {"jobs", std::move(jobs)}});
-  if (branch.bits_parted) text["bits_parted"] = true;
+  if (branch.promise_broken) text[kPromiseBroken] = true;
   if (branch.unfinished) {
     text["unfinished"] = Json::object({{"generation", branch.unfinished->generation},
                                        {"after_step", branch.unfinished->after_step}});

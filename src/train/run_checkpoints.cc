@@ -142,7 +142,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   // This comes last, so that a start that is refused leaves the folder as it is.
   const bool trains = position.step < run_.config.run.steps;
   position.continues =
-      start.settle(checkpoint, trains ? std::optional(run_.bits_parted) : std::nullopt);
+      start.settle(checkpoint, trains ? std::optional(run_.promise_broken) : std::nullopt);
   return position;
 }
 
@@ -417,7 +417,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
-  if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
+  if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);

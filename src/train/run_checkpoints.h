@@ -40,7 +40,7 @@ class RunCheckpoints {
     const ops::AttentionChoice& attention;
     const NetworkOfJob& network;                         // for which the communicators are planned
     const std::vector<optim::LearningRatePoint>& rates;  // RunPlan::rates
-    bool bits_parted = false;                            // BitsOfStart::parted
+    bool promise_broken = false;                         // BitsOfStart::promise_broken
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 

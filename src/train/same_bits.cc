@@ -21,10 +21,10 @@ bool promises(const std::string& config, const std::string& origin) {
 // Collective over the world. Whether the run that this start goes on with promised the same bits.
 bool promised(Communicator& world, const Config& config) {
   const std::string& folder = config.run.folder;
-  const auto [anew, checkpoint, bits_parted] =
+  const auto [anew, checkpoint, promise_broken] =
       StartingPoint::foresee(world, folder, config.run.resume);
   if (anew) return false;
-  if (bits_parted) return true;
+  if (promise_broken) return true;
   if (checkpoint) {
     const CheckpointInfo& info = checkpoint->info();
     return info.extra.contains(kBitsAttribute) || promises(info.config, checkpoint->path());
@@ -45,7 +45,7 @@ BitsOfStart settle_same_bits(Communicator& world, Config& config) {
   if (!config.run.same_bits || !promised(world, config)) return {};
   BitsOfStart bits;
   bits.said = keep_same_bits(config, world.size());
-  bits.parted = !config.run.same_bits;
+  bits.promise_broken = !config.run.same_bits;
   return bits;
 }
 

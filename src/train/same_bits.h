@@ -9,8 +9,8 @@
 namespace trireme {
 
 struct BitsOfStart {
-  bool parted = false;  // the run promised the same bits, and no longer does
-  std::string said;     // a line for the user where something changed; else empty
+  bool promise_broken = false;  // the run promised the same bits, and no longer does
+  std::string said;             // a line for the user where something changed; else empty
 };
 
 // Collective over the world, before devices are chosen, because GPUs communicate by MPI only as
@@ -21,8 +21,9 @@ struct BitsOfStart {
 // that goes on. Throws RunFolderError.
 BitsOfStart settle_same_bits(Communicator& world, Config& config);
 
-// The checkpoints of a run that no longer keeps the promise have this attribute ("parted"), so that
-// the next start knows of the promise.
+// The checkpoints of a run that no longer keeps the promise have this attribute with this value, so
+// that the next start knows of the promise.
 inline constexpr const char* kBitsAttribute = "same_bits";
+inline constexpr const char* kBitsBroken = "parted";
 
 }  // namespace trireme

@@ -85,27 +85,27 @@ StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
 
 StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::string& folder,
                                                const std::string& resume) {
-  bool bits_parted = false;
+  bool promise_broken = false;
   const std::string found = world.read_once([&] {
     const std::optional<RunBranch> recorded = read_branch(folder);
-    bits_parted = recorded && recorded->bits_parted;
+    promise_broken = recorded && recorded->promise_broken;
     return meaning_of(resume, recorded, folder);
   });
   if (found == "never") return {.anew = true, .checkpoint = {}};
   // A path begins a branch of its own.
-  bits_parted = !world.broadcast_text(bits_parted && found != "path" ? "parted" : "").empty();
+  promise_broken = !world.broadcast_text(promise_broken && found != "path" ? "broken" : "").empty();
   try {
     if (found == "path") return {.checkpoint = Checkpoint::open(world, resume)};
     LatestCheckpoint latest = open_latest(world, folder + "/checkpoints");
     const std::string origin = found.substr(kAuto.size());
     if (latest.checkpoint || origin.empty()) {
-      return {.checkpoint = std::move(latest.checkpoint), .bits_parted = bits_parted};
+      return {.checkpoint = std::move(latest.checkpoint), .promise_broken = promise_broken};
     }
-    return {.checkpoint = Checkpoint::open(world, origin), .bits_parted = bits_parted};
+    return {.checkpoint = Checkpoint::open(world, origin), .promise_broken = promise_broken};
   } catch (const CheckpointError& error) {
     if (error.unreadable()) throw;
     // It is damaged; open() reports it.
-    return {.checkpoint = {}, .bits_parted = bits_parted};
+    return {.checkpoint = {}, .promise_broken = promise_broken};
   }
 }
 
@@ -163,14 +163,15 @@ std::optional<Checkpoint> StartingPoint::open() {
 }
 
 bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint,
-                           std::optional<bool> bits_parted) {
+                           std::optional<bool> promise_broken) {
   return !world_
-              .read_once([&] { return settle_folder(checkpoint, bits_parted) ? "continues" : ""; })
+              .read_once(
+                  [&] { return settle_folder(checkpoint, promise_broken) ? "continues" : ""; })
               .empty();
 }
 
 bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint,
-                                  std::optional<bool> bits_parted) {
+                                  std::optional<bool> promise_broken) {
   const bool inside = checkpoint && is_ancestor(*checkpoint, folder_.checkpoints());
   const std::int64_t after = inside ? checkpoint->info().step : kNothingInherited;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
@@ -184,8 +185,8 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint,
     branch.generation = folder_.generation();
     if (checkpoint && !inside) branch.origin = origin_text(checkpoint->path(), folder_.path());
   }
-  const bool is_news = bits_parted && branch.bits_parted != *bits_parted;
-  if (bits_parted) branch.bits_parted = *bits_parted;
+  const bool is_news = promise_broken && branch.promise_broken != *promise_broken;
+  if (promise_broken) branch.promise_broken = *promise_broken;
   const JobStart job = job_of_this_start();
   const bool in_job = !job.name.empty() || !job.slurm_job.empty();
   if (takes_flag() && in_job) branch.jobs.push_back(job);

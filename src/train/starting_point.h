@@ -18,7 +18,7 @@ class StartingPoint {
   struct Foreseen {
     bool anew = false;                     // run.resume never, which no earlier start has followed
     std::optional<Checkpoint> checkpoint;  // to continue from; empty: none, or none that is good
-    bool bits_parted = false;              // RunBranch::bits_parted of the branch that goes on
+    bool promise_broken = false;           // RunBranch::promise_broken of the branch that goes on
   };
   // Collective over the world. Tells what the files tell before the folder is held. Changes nothing
   // and says nothing. Throws RunFolderError.
@@ -35,14 +35,15 @@ class StartingPoint {
 
   // Collective over the world. Call it when the checkpoint has been read and nothing can refuse it
   // any more. Moves the files that are not its ancestors to superseded/, and records the branch.
-  // Rank 0 prints what it moved. `bits_parted`: RunBranch::bits_parted of this start;
+  // Rank 0 prints what it moved. `promise_broken`: RunBranch::promise_broken of this start;
   // nothing where it trains no step, so that the record stays. Returns whether the run continues
   // the branch that the folder held. Throws RunFolderError.
-  bool settle(const std::optional<Checkpoint>& checkpoint, std::optional<bool> bits_parted);
+  bool settle(const std::optional<Checkpoint>& checkpoint, std::optional<bool> promise_broken);
 
  private:
   std::string decide();  // on rank 0
-  bool settle_folder(const std::optional<Checkpoint>& checkpoint, std::optional<bool> bits_parted);
+  bool settle_folder(const std::optional<Checkpoint>& checkpoint,
+                     std::optional<bool> promise_broken);
   void move(RunBranch branch, const std::string& why);
   void warn_of_old_mixture() const;
   bool takes_flag() const { return path_ || never_; }

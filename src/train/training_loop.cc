@@ -70,7 +70,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                                        .attention = run.attention,
                                        .network = run.network,
                                        .rates = run.rates,
-                                       .bits_parted = run.bits.parted}),
+                                       .promise_broken = run.bits.promise_broken}),
       start_(resume()),
       communication_(watch_communication()),
       journal_(open_journal()),

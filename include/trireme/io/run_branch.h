@@ -29,7 +29,7 @@ struct RunBranch {
   std::vector<JobStart> jobs;
   // The last start had promised run.same_bits and no longer could. Its checkpoints say so too; this
   // is for a start that finds none.
-  bool bits_parted = false;
+  bool promise_broken = false;
   // A move to superseded/<generation>/ that is not finished. It moves all files that are not
   // ancestors of a start after `after_step` steps (-1: no file is an ancestor, 0: at most the
   // checkpoint of step 0 is, which holds imported weights; versions without such checkpoints
