@@ -34,6 +34,12 @@ constexpr const char* kEvaluationAttribute = "evaluation_samples";
 // The number of ops::arithmetic_now() of the program that wrote the checkpoint; missing, 1.
 constexpr const char* kArithmeticAttribute = "arithmetic";
 
+// Whether a slice is of one of these parameters.
+bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& parameters) {
+  return std::ranges::any_of(
+      parameters, [&](const std::string& name) { return slice.name == "parameters/" + name; });
+}
+
 }  // namespace
 
 bool RunCheckpoints::scales_dynamically() const {
@@ -172,34 +178,13 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   parallel::Stage& stage = run_.step.stage();
   std::vector<TensorSlice> slices = checkpoint_slices(stage, nullptr, false);
   const std::vector<std::string> fresh = fresh_head ? model.head : std::vector<std::string>();
-  std::erase_if(slices, [&](const TensorSlice& slice) {
-    return std::ranges::any_of(
-        fresh, [&](const std::string& name) { return slice.name == "parameters/" + name; });
-  });
-  try {
-    checkpoint.check(run_.runtime.world(), slices);
-  } catch (const CheckpointError& error) {
-    const bool of_head = std::ranges::any_of(model.head, [&](const std::string& name) {
-      // The error says "tensor parameters/NAME is ..." if it has another shape, "...
-      // parameters/NAME; ..." if it is missing.
-      const std::string_view what = error.what();
-      return what.find("/" + name + " ") != std::string_view::npos ||
-             what.find("/" + name + ";") != std::string_view::npos;
-    });
-    if (!of_head) throw;
-    throw CheckpointError(fmt::format("{}; --run.fresh head begins it anew", error.what()));
-  }
+  std::erase_if(slices, [&](const TensorSlice& slice) { return is_one_of(slice, fresh); });
+  check_fit(checkpoint, slices, model.head);
   check_all_taken(checkpoint, slices, fresh);
   // A fresh head learns other classes. A language model's embedding is of the old tokens still.
   const bool other_data =
       fresh_head && models::find_family(run_.config.model.family).task() == "classification";
-  if (!other_data && !run.accept_changes) {
-    tasks::TrainedOn trained_on{checkpoint.path(), model.data, {}};
-    for (const auto& [attribute, value] : checkpoint.info().extra) {
-      trained_on.marks.push_back({attribute, {}, value});
-    }
-    run_.data.check_trained(trained_on);
-  }
+  if (!other_data && !run.accept_changes) check_data(checkpoint, model);
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
   if (const std::string fault = fault_of_weights(run_.device.context, stage); !fault.empty()) {
     throw CheckpointError(fmt::format(
@@ -216,6 +201,31 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   if (!changes.empty()) {
     print_line("its model was another one: " + list_of(changes, {OnChange::kOtherRun}));
   }
+}
+
+// Collective over the world. A head that does not fit can be begun anew, so the head is checked
+// after everything else, and by itself.
+void RunCheckpoints::check_fit(const Checkpoint& checkpoint, std::span<const TensorSlice> slices,
+                               const std::vector<std::string>& head) const {
+  std::vector<TensorSlice> of_head, others;
+  for (const TensorSlice& slice : slices) {
+    (is_one_of(slice, head) ? of_head : others).push_back(slice);
+  }
+  checkpoint.check(run_.runtime.world(), others);
+  try {
+    checkpoint.check(run_.runtime.world(), of_head);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("{}; --run.fresh head begins it anew", error.what()));
+  }
+}
+
+// Throws DataError where the checkpoint's run learned from other tokens or other classes.
+void RunCheckpoints::check_data(const Checkpoint& checkpoint, const models::Model& model) const {
+  tasks::TrainedOn trained_on{checkpoint.path(), model.data, {}};
+  for (const auto& [attribute, value] : checkpoint.info().extra) {
+    trained_on.marks.push_back({attribute, {}, value});
+  }
+  run_.data.check_trained(trained_on);
 }
 
 // Collective over the world. A checkpoint of a model with more layers also holds all tensors of one
@@ -373,39 +383,45 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
   const std::string results = list_of(changes, {OnChange::kOtherRun, OnChange::kResults});
   if (!results.empty()) print_line("changed settings: " + results);
   if (const std::string leap = words_on_leap(checkpoint); !leap.empty()) print_line(leap);
-  std::vector<ChangedSetting> of_rounding = changes;
-  if (keeps_bits(checkpoint)) {
-    std::erase_if(of_rounding, [](const ChangedSetting& change) {
-      return change.name == "grid.schedule" || change.name == "grid.chunks" ||
-             change.name == "batch.runs" || change.name.starts_with("shard.");
-    });
+  const std::vector<std::string> rounding = rounding_since(checkpoint, changes);
+  if (!rounding.empty()) {
+    print_line(fmt::format("results {}agree to rounding, not to the bit: {}",
+                           results.empty() ? "will " : "would otherwise ",
+                           fmt::join(rounding, "; ")));
   }
-  std::string rounding = list_of(of_rounding, {OnChange::kRounding});
+}
+
+// Lists what changes the results by rounding: settings, the run's choices, the program, algorithms.
+std::vector<std::string> RunCheckpoints::rounding_since(const Checkpoint& checkpoint,
+                                                        std::vector<ChangedSetting> changes) const {
+  const bool keeps = keeps_bits(checkpoint);
+  std::erase_if(changes, [&](const ChangedSetting& change) {
+    const bool kept = change.name == "grid.schedule" || change.name == "grid.chunks" ||
+                      change.name == "batch.runs" || change.name.starts_with("shard.");
+    return change.on_change != OnChange::kRounding || (keeps && kept);
+  });
+  std::vector<std::string> rounding;
+  if (!changes.empty()) rounding.push_back(list_of(changes, {OnChange::kRounding}));
+  const bool names_runs = std::ranges::count(changes, "batch.runs", &ChangedSetting::name) > 0;
   const std::map<std::string, std::string> choices =
       choices_before(checkpoint.info(), checkpoint.path());
   for (const auto& [key, value] : recorded_choices()) {
     const auto before = choices.find(key);
     if (before == choices.end() || before->second == value) continue;
-    if (key == "grid" && keeps_bits(checkpoint)) continue;
-    if (key == "batch_runs" && rounding.find("batch.runs was") != std::string::npos) continue;
-    rounding +=
-        fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
+    if ((key == "grid" && keeps) || (key == "batch_runs" && names_runs)) continue;
+    rounding.push_back(fmt::format("{} was {}, is {}", key, before->second, value));
   }
   const std::string arithmetic = words_on_arithmetic(checkpoint);
-  if (!arithmetic.empty()) rounding += (rounding.empty() ? "" : "; ") + arithmetic;
+  if (!arithmetic.empty()) rounding.push_back(arithmetic);
   // Algorithms change no bit where sums do not depend on them.
-  const bool matters = sums_depend_on_algorithm(run_.config.comm);
-  for (const auto& [key, value] :
-       matters ? recorded_plans() : std::map<std::string, std::string>()) {
+  if (!sums_depend_on_algorithm(run_.config.comm)) return rounding;
+  for (const auto& [key, value] : recorded_plans()) {
     if (!key.starts_with("algorithms_")) continue;
     const auto before = checkpoint.info().extra.find(key);
     if (before == checkpoint.info().extra.end() || before->second == value) continue;
-    rounding += fmt::format("{}{} differ", rounding.empty() ? "" : "; ", key);
+    rounding.push_back(key + " differ");
   }
-  if (!rounding.empty()) {
-    print_line(fmt::format("results {}agree to rounding, not to the bit: {}",
-                           results.empty() ? "will " : "would otherwise ", rounding));
-  }
+  return rounding;
 }
 
 std::string RunCheckpoints::save(const Position& position) {

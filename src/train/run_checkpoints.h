@@ -66,6 +66,9 @@ class RunCheckpoints {
   Position restore(const Checkpoint& checkpoint);
   void begin();
   void take_weights(const Checkpoint& checkpoint);
+  void check_fit(const Checkpoint& checkpoint, std::span<const TensorSlice> slices,
+                 const std::vector<std::string>& head) const;
+  void check_data(const Checkpoint& checkpoint, const models::Model& model) const;
   void check_all_taken(const Checkpoint& checkpoint, std::span<const TensorSlice> taken,
                        const std::vector<std::string>& fresh) const;
   void check_parameters(const Checkpoint& checkpoint) const;
@@ -80,6 +83,8 @@ class RunCheckpoints {
   std::string words_on_leap(const Checkpoint& checkpoint) const;
   std::string words_on_arithmetic(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
+  std::vector<std::string> rounding_since(const Checkpoint& checkpoint,
+                                          std::vector<ChangedSetting> changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;
   std::vector<DataAttribute> recorded_contents() const;
