@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "trireme/comm/algorithms.h"
@@ -16,42 +15,9 @@
 
 namespace trireme {
 
+class RoundShapes;
 struct ClosedForm;
 struct TierBlocks;
-
-// One step of an algorithm: messages that go at once, between ranks that depend on the step.
-struct CommunicationRound {
-  enum class Pattern {
-    kShift,     // rank r to rank r + step, around
-    kXor,       // terms of T(ranks) whose numbers differ in the bit `step` to each other
-    kJoin,      // of these, those with the bit to those without
-    kSpread,    // the other way
-    kEveryone,  // every rank to every other
-    kFold,      // in each pair that T(ranks) begins with, to the rank that stands for it
-    kUnfold,    // the other way
-    kRing,      // each rank to the next one in the order of the network
-    kTier,  // each rank to its likes in the other blocks, `step` tiers up, of the same block above
-    kTree,  // ranks whose numbers, counted from the root, have `step` bits set, to all that have
-            // one more, below the lowest of these bits
-    // For ranks in any blocks, of which `bytes` is what all parts together take:
-    kGiveUp,    // the ranks of each block, `step` tiers up, to those of the others in the same
-                // block above: their partial results of the parts that these represent there
-    kGiveDown,  // the ranks of each such block to those of the others: the parts that they have
-    kStar,      // the first rank of the first such block to that of each other one
-    kChain,     // each rank to the next one in the order of the network, one after the other
-    // For an all-to-all through one rank of each node for each other node; `bytes` is what a rank
-    // has for another:
-    kGather,   // each rank to the others of its node: what they pass on, and what is for them
-    kCross,    // nodes to each other, one message
-    kHandOut,  // as kGather, without what is for the ranks themselves
-  };
-  Pattern pattern;
-  int step = 0;
-  double bytes = 0.0;    // of a message
-  double reduced = 0.0;  // bytes that a rank adds afterwards
-  double copied = 0.0;   // bytes that it copies in its memory while nothing is sent
-  int repeats = 1;       // such rounds follow each other
-};
 
 struct Prediction {
   double seconds = 0.0;
@@ -70,6 +36,7 @@ class Predictor {
   Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
             std::shared_ptr<const RankBlocks> blocks,
             std::size_t worthwhile_bytes = kWorthwhileBytes);
+  ~Predictor();
 
   int ranks() const { return network_.ranks(); }
   // The partial results of a tiered reduction, in all: the whole subtrees of T(ranks) in each block
@@ -96,30 +63,7 @@ class Predictor {
   std::int64_t messages(Collective collective, Algorithm algorithm);
 
  private:
-  // What a round costs, whatever its bytes are.
-  struct Shape {
-    double latency = 0.0;       // the longest of its messages
-    double flow = 0.0;          // seconds for a byte of the slowest message on links of its own
-    std::int64_t messages = 0;  // of all ranks
-    int ends = 0;               // messages that a rank sends and receives
-    std::vector<std::pair<int, double>> links = {};  // seconds for a byte of each message
-    double busiest = 0.0;                            // of these
-    double reduced = 1.0;  // the share of a round's `reduced` that the busiest rank adds
-  };
   std::optional<ClosedForm> form_of(Collective collective, Algorithm algorithm, double bytes) const;
-  const Shape& shape_of(CommunicationRound::Pattern pattern, int step);
-  Shape make_shape(CommunicationRound::Pattern pattern, int step);
-  Shape everyone() const;
-  // A message of `weight` times the round's bytes.
-  void load(Shape& shape, int from, int to, double weight = 1.0);
-  void load_tier(Shape& shape, int hop);
-  void load_tree(Shape& shape, int depth);
-  void load_gifts(Shape& shape, int hop, bool up);
-  void load_star(Shape& shape, int hop);
-  void load_chain(Shape& shape);
-  void load_inside(Shape& shape, bool own);
-  void load_across(Shape& shape);
-  double own_seconds(const CommunicationRound& round, const Shape& shape) const;
   Prediction described(double seconds, const std::vector<double>& busy) const;
 
   const TreeNetwork& network_;
@@ -127,10 +71,7 @@ class Predictor {
   std::shared_ptr<const RankBlocks> blocks_;
   std::size_t worthwhile_bytes_;
   std::shared_ptr<const TierBlocks> tiers_, sum_tiers_;  // the latter on the way up of a reduction
-  std::vector<int> order_;                               // of the ring
-  std::vector<double> loads_;  // by link: messages of the shape that is made
-  std::vector<int> loaded_, route_;
-  std::map<std::pair<CommunicationRound::Pattern, int>, Shape> shapes_;
+  std::unique_ptr<RoundShapes> shapes_;
 };
 
 }  // namespace trireme
