@@ -90,11 +90,17 @@ class TierPlan {
 
  private:
   TierPlan(const RankBlocks* blocks, int ranks, const TierPlan* whole);
+  void add_tiers(const RankBlocks* blocks);
+  void add_tier(std::vector<int> of_rank, int count);
+  void find_subtrees();
+  void count_ranks();
   int size(int tier, int block) const {
     return sizes_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(block)];
   }
 
+  std::pair<int, int> same_block_of_whole(int tier, int block) const;
   std::vector<TierPart> make_parts_in_order(std::size_t partial, std::size_t element) const;
+  std::vector<std::size_t> numbers_of_hops(std::size_t owning) const;
   std::vector<int> owning_blocks(std::size_t partial, std::size_t element) const;
   bool holds(int tier, int block, int rank) const { return this->block(tier, rank) == block; }
 

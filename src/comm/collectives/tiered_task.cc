@@ -7,6 +7,79 @@
 
 namespace trireme {
 
+// What the blocks below have given in a hop for the parts that this rank kept there.
+class TieredTask::GivenValues {
+ public:
+  GivenValues(const TieredTask& task, std::size_t segment, int hop);
+
+  // Returns the values for the next of the parts, in the order of T(size).
+  std::span<const SubtreeValue> next();
+
+ private:
+  // The block that gives a value, whose place in the order of T(size) is `value`. It is the same
+  // for all parts.
+  struct Origin {
+    std::size_t value, block;
+  };
+
+  const TieredTask& task_;
+  std::size_t segment_;
+  int hop_;
+  const Hop& own_;
+  std::size_t part_ = 0;  // the next one's place among those that were kept
+  std::size_t blocks_;    // below
+  std::vector<Origin> origins_;
+  std::vector<SubtreeValue> values_;
+  std::vector<const std::byte*> from_legs_;  // the next values, by leg
+  const std::byte* from_kept_;               // and those of this rank's own block
+};
+
+TieredTask::GivenValues::GivenValues(const TieredTask& task, std::size_t segment, int hop)
+    : task_(task),
+      segment_(segment),
+      hop_(hop),
+      own_(task.hop_up(hop)),
+      from_kept_(task.slots_[segment].kept) {
+  const TierPlan& plan = task.tiers_->sums();
+  const std::vector<int>& blocks = plan.children(hop + 1, plan.block(hop + 1, task.rank()));
+  blocks_ = blocks.size();
+  for (const int block : blocks) {
+    for (const Subtree& subtree : plan.subtrees(hop, block)) {
+      values_.push_back({subtree, nullptr, task.type_of(subtree)});
+    }
+  }
+  std::ranges::sort(values_, {}, [](const SubtreeValue& one) { return one.subtree.order(); });
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const Subtree& subtree : plan.subtrees(hop, blocks[i])) {
+      const auto place = std::ranges::find(values_, subtree, &SubtreeValue::subtree);
+      origins_.push_back({static_cast<std::size_t>(place - values_.begin()), i});
+    }
+  }
+  const std::byte* in = task.slots_[segment].in.get();
+  for (const Leg& leg : own_.below) {
+    from_legs_.push_back(in);
+    in += task.bytes_up(leg, segment, hop);
+  }
+}
+
+std::span<const SubtreeValue> TieredTask::GivenValues::next() {
+  const Range part = task_.range(own_.kept[part_], segment_);
+  const std::size_t contribution = part.size() * task_.element();
+  for (const auto& [number, block] : origins_) {
+    SubtreeValue& value = values_[number];
+    const int leg = own_.leg_below[part_ * blocks_ + block];
+    if (leg < 0 && hop_ == 0) {
+      value.data = task_.at(part.begin);
+      continue;
+    }
+    const std::byte*& data = leg < 0 ? from_kept_ : from_legs_[static_cast<std::size_t>(leg)];
+    value.data = data;
+    data += hop_ == 0 ? contribution : task_.bytes_of_value(value.subtree, part.size());
+  }
+  ++part_;
+  return values_;
+}
+
 TieredTask::TieredTask(TransportPtr transport, DType dtype, ReduceOp op)
     : SegmentedTask(std::move(transport)),
       dtype_(dtype),
@@ -39,67 +112,62 @@ Pipeline TieredTask::pipeline(std::size_t count, std::size_t width, int stages,
 }
 
 void TieredTask::send_up(std::size_t segment, int hop) {
+  // What the last hop has brought is used before the messages of this one take its place.
+  Buffer out = hop > 0 ? reduce_into_legs(segment, hop) : Buffer();
+  receive_from_below(segment, hop);
   Slot& slot = slots_[segment];
-  const Hop& own = hop_up(hop);
-  Buffer out;
-  if (hop > 0) out = reduce_into_legs(segment, hop);
-  std::size_t bytes = 0;
-  for (const Leg& leg : own.below) bytes += bytes_up(leg, segment, hop);
-  slot.in = bytes > 0 ? transport().workspace(bytes) : Buffer();
-  std::byte* to = slot.in.get();
-  for (const Leg& leg : own.below) {
-    if (hop > 0) {
-      transport().receive(to, bytes_up(leg, segment, hop), leg.peer);
-    } else {
-      in_messages(segment, leg.parts, [&, into = to](std::span<const int> run, bool) mutable {
-        const std::size_t length = elements(run, segment) * element();
-        transport().receive(into, length, leg.peer);
-        into += length;
-      });
-    }
-    to += bytes_up(leg, segment, hop);
-  }
-  const std::byte* from = out.get();
   slot.packed.clear();
-  for (const Leg& leg : own.above) {
-    if (hop > 0) {
-      const std::size_t length = bytes_up(leg, segment, hop);
-      transport().send(from, length, leg.peer);
-      from += length;
-    } else {
+  const std::byte* from = out.get();
+  for (const Leg& leg : hop_up(hop).above) {
+    if (hop == 0) {
       send_parts(segment, leg);
+      continue;
     }
+    const std::size_t bytes = bytes_up(leg, segment, hop);
+    transport().send(from, bytes, leg.peer);
+    from += bytes;
   }
   slot.out = std::move(out);
   slot.kept = from;
 }
 
+void TieredTask::receive_from_below(std::size_t segment, int hop) {
+  Slot& slot = slots_[segment];
+  const std::vector<Leg>& legs = hop_up(hop).below;
+  std::size_t all = 0;
+  for (const Leg& leg : legs) all += bytes_up(leg, segment, hop);
+  slot.in = all > 0 ? transport().workspace(all) : Buffer();
+  std::byte* to = slot.in.get();
+  const auto receive = [&](std::size_t bytes, int peer) {
+    transport().receive(to, bytes, peer);
+    to += bytes;
+  };
+  for (const Leg& leg : legs) {
+    if (hop > 0) {
+      receive(bytes_up(leg, segment, hop), leg.peer);
+      continue;
+    }
+    for (const Message& message : messages_of(leg.parts, segment)) {
+      receive(elements(message.parts, segment) * element(), leg.peer);
+    }
+  }
+}
+
 void TieredTask::finish_up(std::size_t segment) {
   const Subtree root = tiers_->sums().subtrees(hops_up(), 0).front();
-  for_each_kept(segment, hops_up() - 1, [&](std::size_t at, std::span<const SubtreeValue> values) {
-    const int part = up_.back().kept[at];
+  GivenValues given(*this, segment, hops_up() - 1);
+  for (const int part : up_.back().kept) {
+    const std::span<const SubtreeValue> values = given.next();
     const std::size_t count = range(part, segment).size();
     if (count > 0) sum_.evaluate(root, values, result(part, segment), dtype_, count);
-  });
+  }
   slots_[segment] = {};
 }
 
 void TieredTask::send_down(std::size_t segment, int hop) {
   unpack(segment);
-  Slot& slot = slots_[segment];
-  const Hop& own = hop_down(hop);
-  for (const Leg& leg : own.above) {
-    in_messages(segment, leg.parts, [&](std::span<const int> run, bool packed) {
-      const std::size_t bytes = elements(run, segment) * element();
-      std::byte* to = at(range(run.front(), segment).begin);
-      if (packed && bytes > 0) {
-        slot.unpack.push_back({transport().workspace(bytes), run});
-        to = slot.unpack.back().data.get();
-      }
-      transport().receive(to, bytes, leg.peer);
-    });
-  }
-  for (const Leg& leg : own.below) send_parts(segment, leg);
+  for (const Leg& leg : hop_down(hop).above) receive_parts(segment, leg);
+  for (const Leg& leg : hop_down(hop).below) send_parts(segment, leg);
 }
 
 void TieredTask::finish_down(std::size_t segment) {
@@ -137,48 +205,59 @@ std::size_t TieredTask::elements(std::span<const int> parts, std::size_t segment
   return count;
 }
 
-// Calls visit(parts, packed) for each message in which the parts go in the tensor's type: for each
-// run of neighbours if these are long enough, else once for all of them, which are then packed.
-void TieredTask::in_messages(std::size_t segment, std::span<const int> parts,
-                             const VisitMessage& visit) const {
-  std::vector<std::size_t> ends;  // of runs
-  std::size_t count = 0;
+// Returns a message for each run of neighbours if these are long enough, else one of all parts.
+std::vector<TieredTask::Message> TieredTask::messages_of(std::span<const int> parts,
+                                                         std::size_t segment) const {
+  std::vector<Message> runs;
+  std::size_t count = 0, begin = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Range own = range(parts[i], segment);
     count += own.size();
-    if (i + 1 == parts.size() || range(parts[i + 1], segment).begin != own.end) {
-      ends.push_back(i + 1);
-    }
+    if (i + 1 < parts.size() && range(parts[i + 1], segment).begin == own.end) continue;
+    runs.push_back({.parts = parts.subspan(begin, i + 1 - begin)});
+    begin = i + 1;
   }
-  if (ends.size() > 1 && count * element() < ends.size() * transport().worthwhile_bytes()) {
-    visit(parts, true);
-    return;
-  }
-  std::size_t begin = 0;
-  for (const std::size_t end : ends) {
-    visit(parts.subspan(begin, end - begin), false);
-    begin = end;
-  }
+  const bool worthwhile = count * element() >= runs.size() * transport().worthwhile_bytes();
+  if (runs.size() <= 1 || worthwhile) return runs;
+  return {{.parts = parts, .packed = true}};
 }
 
 // Sends parts of the tensor.
 void TieredTask::send_parts(std::size_t segment, const Leg& leg) {
-  in_messages(segment, leg.parts, [&](std::span<const int> run, bool packed) {
-    const std::size_t bytes = elements(run, segment) * element();
-    const std::byte* from = at(range(run.front(), segment).begin);
-    if (packed && bytes > 0) {
-      Buffer data = transport().workspace(bytes);
-      std::byte* to = data.get();
-      for (const int part : run) {
-        const Range one = range(part, segment);
-        transport().copy(to, at(one.begin), one.size() * element());
-        to += one.size() * element();
-      }
-      from = data.get();
-      slots_[segment].packed.push_back(std::move(data));
+  for (const Message& message : messages_of(leg.parts, segment)) {
+    const std::size_t bytes = elements(message.parts, segment) * element();
+    const std::byte* from = at(range(message.parts.front(), segment).begin);
+    if (message.packed && bytes > 0) {
+      slots_[segment].packed.push_back(packed(message.parts, segment));
+      from = slots_[segment].packed.back().get();
     }
     transport().send(from, bytes, leg.peer);
-  });
+  }
+}
+
+// Receives parts of the tensor; unpack() takes those to their places that come packed.
+void TieredTask::receive_parts(std::size_t segment, const Leg& leg) {
+  for (const Message& message : messages_of(leg.parts, segment)) {
+    const std::size_t bytes = elements(message.parts, segment) * element();
+    std::byte* to = at(range(message.parts.front(), segment).begin);
+    if (message.packed && bytes > 0) {
+      slots_[segment].unpack.push_back({transport().workspace(bytes), message.parts});
+      to = slots_[segment].unpack.back().data.get();
+    }
+    transport().receive(to, bytes, leg.peer);
+  }
+}
+
+// Returns copies of parts of the tensor, one after the other.
+Buffer TieredTask::packed(std::span<const int> parts, std::size_t segment) {
+  Buffer data = transport().workspace(elements(parts, segment) * element());
+  std::byte* to = data.get();
+  for (const int part : parts) {
+    const Range one = range(part, segment);
+    transport().copy(to, at(one.begin), one.size() * element());
+    to += one.size() * element();
+  }
+  return data;
 }
 
 // Takes received parts to their places, and ends what was sent.
@@ -194,55 +273,6 @@ void TieredTask::unpack(std::size_t segment) {
   }
   slot.unpack.clear();
   slot.packed.clear();
-}
-
-// Calls visit(i, values) for each part i of those that were kept in the hop: what the blocks below
-// have given for it, in the order of T(size).
-void TieredTask::for_each_kept(std::size_t segment, int hop, const VisitPart& visit) {
-  const Slot& slot = slots_[segment];
-  const Hop& own = hop_up(hop);
-  const TierPlan& plan = tiers_->sums();
-  const std::vector<int>& blocks = plan.children(hop + 1, plan.block(hop + 1, rank()));
-  std::vector<const std::byte*> next;  // by leg
-  const std::byte* in = slot.in.get();
-  for (const Leg& leg : own.below) {
-    next.push_back(in);
-    in += bytes_up(leg, segment, hop);
-  }
-  const std::byte* kept = slot.kept;
-  std::vector<SubtreeValue> values;
-  for (const int block : blocks) {
-    for (const Subtree& subtree : plan.subtrees(hop, block)) {
-      values.push_back({subtree, nullptr, type_of(subtree)});
-    }
-  }
-  std::ranges::sort(values, {}, [](const SubtreeValue& one) { return one.subtree.order(); });
-  // Where each value comes from is the same for all parts.
-  struct Origin {
-    std::size_t value, block;  // the value's place in the order of T(size)
-  };
-  std::vector<Origin> origins;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    for (const Subtree& subtree : plan.subtrees(hop, blocks[i])) {
-      const auto place = std::ranges::find(values, subtree, &SubtreeValue::subtree);
-      origins.push_back({static_cast<std::size_t>(place - values.begin()), i});
-    }
-  }
-  for (std::size_t at = 0; at < own.kept.size(); ++at) {
-    const Range part = range(own.kept[at], segment);
-    for (const auto& [number, block] : origins) {
-      SubtreeValue& value = values[number];
-      const int leg = own.leg_below[at * blocks.size() + block];
-      if (leg < 0 && hop == 0) {
-        value.data = this->at(part.begin);
-        continue;
-      }
-      const std::byte*& data = leg < 0 ? kept : next[static_cast<std::size_t>(leg)];
-      value.data = data;
-      data += hop == 0 ? part.size() * element() : bytes_of_value(value.subtree, part.size());
-    }
-    visit(at, values);
-  }
 }
 
 // Reduces what the last hop has brought, in the order in which the legs of this hop need it.
@@ -261,11 +291,13 @@ Buffer TieredTask::reduce_into_legs(std::size_t segment, int hop) {
     to += bytes_up(leg, segment, hop);
   }
   next.push_back(to);
-  for_each_kept(segment, hop - 1, [&](std::size_t at, std::span<const SubtreeValue> values) {
+  GivenValues given(*this, segment, hop - 1);
+  for (std::size_t at = 0; at < held.size(); ++at) {
+    const std::span<const SubtreeValue> values = given.next();
     const int leg = own.leg_above[at];
     std::byte*& target = leg < 0 ? next.back() : next[static_cast<std::size_t>(leg)];
     const std::size_t count = range(held[at], segment).size();
-    if (count == 0) return;
+    if (count == 0) continue;
     std::size_t first = 0;
     for (const Subtree& subtree : tiers_->sums().subtrees(hop, block)) {
       const std::size_t last = end_of(subtree, values, first);
@@ -273,7 +305,7 @@ Buffer TieredTask::reduce_into_legs(std::size_t segment, int hop) {
       first = last;
       target += bytes_of_value(subtree, count);
     }
-  });
+  }
   return out;
 }
 

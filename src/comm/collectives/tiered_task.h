@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -69,8 +68,12 @@ class TieredTask : public SegmentedTask {
     std::vector<Buffer> packed;       // sent
     std::vector<Unpack> unpack;       // received
   };
-  using VisitMessage = std::function<void(std::span<const int> parts, bool packed)>;
-  using VisitPart = std::function<void(std::size_t kept, std::span<const SubtreeValue> values)>;
+  // Parts that go together in the tensor's type: neighbours, or others, which are then packed.
+  struct Message {
+    std::span<const int> parts;
+    bool packed = false;
+  };
+  class GivenValues;
 
   const Hop& hop_up(int hop) const { return up_[static_cast<std::size_t>(hop)]; }
   const Hop& hop_down(int hop) const { return down_[static_cast<std::size_t>(hop)]; }
@@ -82,11 +85,12 @@ class TieredTask : public SegmentedTask {
   std::size_t bytes_up(const Leg& leg, std::size_t segment, int hop) const;
   std::size_t elements(std::span<const int> parts, std::size_t segment) const;
 
-  void in_messages(std::size_t segment, std::span<const int> parts,
-                   const VisitMessage& visit) const;
+  std::vector<Message> messages_of(std::span<const int> parts, std::size_t segment) const;
+  void receive_from_below(std::size_t segment, int hop);
   void send_parts(std::size_t segment, const Leg& leg);
+  void receive_parts(std::size_t segment, const Leg& leg);
+  Buffer packed(std::span<const int> parts, std::size_t segment);
   void unpack(std::size_t segment);
-  void for_each_kept(std::size_t segment, int hop, const VisitPart& visit);
   Buffer reduce_into_legs(std::size_t segment, int hop);
 
   DType dtype_, partial_type_;
