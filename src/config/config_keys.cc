@@ -138,7 +138,8 @@ std::string auto_text(const Default& of) {
   return text;
 }
 
-void add_optim_keys(Options& options, Config::Optim& optim) {
+// What every optimizer has, or several of them.
+void add_update_keys(Options& options, Config::Optim& optim) {
   using optim::RuleKind;
   options.add("optim.name", optim.name, "", "optimizer", one_of(optim::rule_names()),
               OnChange::kResults);
@@ -198,6 +199,10 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
       "they have without it and on the decay; of several groups that a name matches the "
       "last optimizer counts, and all factors",
       not_empty(), OnChange::kResults);
+}
+
+// What one optimizer alone has.
+void add_rule_keys(Options& options, Config::Optim& optim) {
   options.add("optim.muon_scale", optim.muon_scale, "",
               "Muon: how long a step of a matrix is; match_adamw: 0.2 sqrt(max(rows, columns)) "
               "times the learning rate; original: sqrt(max(1, rows / columns)) times, which "
@@ -231,6 +236,9 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   options.add("optim.adafactor_decay", optim.adafactor_decay, "",
               "Adafactor: a new square's share in the averages is t to this power at update t",
               between(-1, 0), OnChange::kResults);
+}
+
+void add_average_keys(Options& options, Config::Optim& optim) {
   options.add("optim.average", optim.average, "",
               "an average of the weights over steps, which evaluations and exports can use; ema: a "
               "step's share is 1 - optim.average_decay, in the first ones equal; swa: all equal",
@@ -246,6 +254,9 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
       "micro-batches of the training data, before evaluations and checkpoints; 0: they are "
       "averaged as the weights are; auto: 64 with schedule_free, otherwise 0",
       between(0, limits::kSequences), OnChange::kResults);
+}
+
+void add_gradient_keys(Options& options, Config::Optim& optim) {
   options.add(
       "optim.freeze", optim.freeze, "",
       "parameters that stay as they are: patterns of their names between commas, as in "
@@ -340,63 +351,75 @@ void add_cuda_keys(Options& options, Config::Cuda& cuda) {
               OnChange::kNothing);
 }
 
-void add_loop_keys(Options& options, Config& config) {
-  options.add("eval.every", config.eval.every, "steps", "evaluate this often; 0: never",
+void add_eval_keys(Options& options, Config::Eval& eval) {
+  options.add("eval.every", eval.every, "steps", "evaluate this often; 0: never",
               between(0, limits::kSteps), OnChange::kNothing);
-  options.add("eval.batches", config.eval.batches, "global batches",
+  options.add("eval.batches", eval.batches, "global batches",
               "how much an evaluation reads: samples from everywhere in the held-out data, the "
               "same in each; auto: all of them",
               between(1, limits::kCount), OnChange::kResults);
-  options.add("eval.weights", config.eval.weights, "",
+  options.add("eval.weights", eval.weights, "",
               "last: of the step; average: their average (optim.average)",
               one_of({"last", "average"}), OnChange::kNothing);
-  options.add("log.every", config.log.every, "steps",
+}
+
+void add_log_keys(Options& options, Config::Log& log) {
+  options.add("log.every", log.every, "steps",
               "a line this often, and once a minute, off a terminal", between(1, limits::kSteps),
               OnChange::kNothing);
-  options.add("log.trace", config.log.trace, "",
+  options.add("log.trace", log.trace, "",
               "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
               "trace.json in the run folder; auto: none",
               {}, OnChange::kNothing);
-  options.add("log.tensorboard", config.log.tensorboard, "",
+  options.add("log.tensorboard", log.tensorboard, "",
               "also write what metrics.jsonl tells as TensorBoard's event files, into the run "
               "folder's tensorboard/",
               {}, OnChange::kNothing);
-  options.add("log.stragglers", config.log.stragglers, "seconds",
+  options.add("log.stragglers", log.stragglers, "seconds",
               "compare the ranks' times and the nodes' links this often, name who is slow, and "
               "write ranks.json into the run folder; 0: never",
               between(0, limits::kSeconds), OnChange::kNothing);
+}
+
+void add_checkpoint_keys(Options& options, Config::Checkpoint& checkpoint) {
   options.add(
-      "checkpoint.every", config.checkpoint.every, "steps",
+      "checkpoint.every", checkpoint.every, "steps",
       "checkpoint this often, and at the end; 0: only at the end; auto: as often as loses the "
       "least time, from the measured time of a checkpoint and checkpoint.mtbf",
       between(0, limits::kSteps), OnChange::kNothing);
-  options.add("checkpoint.mtbf", config.checkpoint.mtbf, "hours",
+  options.add("checkpoint.mtbf", checkpoint.mtbf, "hours",
               "mean time between failures of the whole job, for checkpoint.every auto",
               between(1e-6, limits::kSeconds), OnChange::kNothing);
-  options.add("checkpoint.keep", config.checkpoint.keep, "checkpoints",
-              "how many of the newest to keep", between(1, limits::kCount), OnChange::kNothing);
-  options.add("checkpoint.margin", config.checkpoint.margin, "seconds",
+  options.add("checkpoint.keep", checkpoint.keep, "checkpoints", "how many of the newest to keep",
+              between(1, limits::kCount), OnChange::kNothing);
+  options.add("checkpoint.margin", checkpoint.margin, "seconds",
               "to keep free between the last checkpoint before the job's time limit and the limit",
               between(0, limits::kSeconds), OnChange::kNothing);
+}
+
+void add_check_keys(Options& options, Config::Check& check) {
   options.add(
-      "check.copies", config.check.copies, "steps",
+      "check.copies", check.copies, "steps",
       "compare the checksums of what ranks hold copies of (weights and optimizer state) this "
       "often, and at the end; reads them once; 0: never",
       between(0, limits::kSteps), OnChange::kNothing);
+}
+
+void add_comm_keys(Options& options, Config::Comm& comm) {
   options.add(
-      "comm.backend", config.comm.backend, "",
+      "comm.backend", comm.backend, "",
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
       "is built in and no two ranks share a GPU, else mpi; a NCCL that is missing or older than "
       "2.26 ends the run, also with auto",
       one_of({"auto", "mpi", "nccl"}), OnChange::kCompared);
   options.add(
-      "comm.timeout", config.comm.timeout, "seconds",
+      "comm.timeout", comm.timeout, "seconds",
       "an operation under way for longer is a hang; while a checkpoint is written or read its "
       "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
       "are measured",
       between(1e-3, limits::kSeconds), OnChange::kNothing);
   options.add(
-      "comm.network", config.comm.network, "",
+      "comm.network", comm.network, "",
       "what the algorithms of collectives are chosen for: a file of rates, which trireme topo "
       "probe writes, a dump of ibnetdiscover, Slurm's topology.conf or topology.yaml, or one of "
       "each, separated by commas; auto: on several nodes this cluster's file (TRIREME_NETWORK, or "
@@ -406,23 +429,23 @@ void add_loop_keys(Options& options, Config& config) {
       "bits with each of them",
       not_empty(), OnChange::kSums);
   options.add(
-      "comm.order", config.comm.order, "",
+      "comm.order", comm.order, "",
       "the order in which ranks add; tree: along one tree, so that neither the algorithm nor the "
       "places of the ranks change a bit; any: rings may be chosen too, which may be faster and "
       "change results by rounding. NCCL always has an order of its own",
       one_of({"tree", "any"}), OnChange::kRounding);
   options.add(
-      "comm.reduce", config.comm.reduce, "",
+      "comm.reduce", comm.reduce, "",
       "the type in which gradients travel between data replicas; bf16: half the bytes, and every "
       "rank that sends a partial sum on rounds it to bf16, so that results depend on the algorithm",
       one_of({"fp32", "bf16"}), OnChange::kResults);
   options.add(
-      "comm.algorithms", config.comm.algorithms, "",
+      "comm.algorithms", comm.algorithms, "",
       "auto: as comm.network says; or what carries collectives of every size, to compare them, as "
       "in all_reduce=halving,all_gather=bruck (trireme topo explain lists them)",
       not_empty(), OnChange::kSums);
   options.add(
-      "comm.tune", config.comm.tune, "",
+      "comm.tune", comm.tune, "",
       "measure which algorithms are fastest here and take these; with comm.order tree, by trying "
       "some in turn in the first steps, which changes no bit; with any, before the first step, so "
       "that two starts may choose differently. Where NCCL carries the tensors it does nothing",
@@ -533,13 +556,20 @@ void add_config_keys(Options& options, Config& config) {
   add_model_keys(options, config.model);
   add_data_keys(options, config.data);
   add_batch_keys(options, config.batch);
-  add_optim_keys(options, config.optim);
+  add_update_keys(options, config.optim);
+  add_rule_keys(options, config.optim);
+  add_average_keys(options, config.optim);
+  add_gradient_keys(options, config.optim);
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
   add_shard_keys(options, config.shard);
   add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);
-  add_loop_keys(options, config);
+  add_eval_keys(options, config.eval);
+  add_log_keys(options, config.log);
+  add_checkpoint_keys(options, config.checkpoint);
+  add_check_keys(options, config.check);
+  add_comm_keys(options, config.comm);
   add_nccl_keys(options, config.nccl);
 }
 
