@@ -50,63 +50,112 @@ Tensor as_words(std::vector<char>& bytes) {
   return Tensor::wrap(bytes.data(), {static_cast<std::int64_t>(bytes.size() / 4)}, DType::kI32);
 }
 
+// Each owner of a part of a tensor gets an equal share of all elements.
+class Regrouping {
+ public:
+  using Buffers = std::vector<std::vector<char>>;  // by owner
+
+  Regrouping(const ScatteredTensor& scattered, int rank)
+      : scattered_(scattered),
+        size_(static_cast<std::int64_t>(size_of(scattered.tensor.dtype))),
+        owners_(owners_of(scattered)),
+        share_(
+            rounded_up(quotient_up(scattered.tensor.elements(), std::ssize(owners_)), kShareUnit)),
+        self_(place_of(rank, owners_)) {}
+
+  // This rank's place among the owners, and its share.
+  std::size_t self() const { return self_; }
+  FlatRange range() const {
+    const std::int64_t elements = scattered_.tensor.elements();
+    const std::int64_t begin = std::min(elements, share_ * static_cast<std::int64_t>(self_));
+    return {begin, std::min(elements, begin + share_)};
+  }
+
+  // Returns the values of this rank's slices that each owner gets.
+  Buffers outgoing(std::span<const TensorSlice> mine) const {
+    Buffers outgoing(owners_.size());
+    for (const TensorSlice& slice : mine) {
+      const char* values = static_cast<const char*>(slice.local.raw());
+      for_each_piece(slice, share_, [&](const Piece& piece) {
+        const char* from = values + piece.run.memory * size_;
+        std::vector<char>& to = outgoing[static_cast<std::size_t>(piece.share)];
+        to.insert(to.end(), from, from + piece.run.count * size_);
+      });
+    }
+    return outgoing;
+  }
+
+  // Returns memory for what each owner sends to this rank. Every owner knows every part.
+  Buffers room_for_incoming() const {
+    Buffers incoming(owners_.size());
+    for (const OwnedPart& part : scattered_.parts) {
+      std::vector<char>& from = incoming[place_of(part.rank, owners_)];
+      std::size_t bytes = from.size();
+      for_each_piece(part.slice, share_, [&](const Piece& piece) {
+        if (is_mine(piece)) bytes += bytes_of(piece);
+      });
+      from.resize(bytes);
+    }
+    return incoming;
+  }
+
+  std::vector<Transfer> transfers(Buffers& outgoing, Buffers& incoming) const {
+    std::vector<Transfer> transfers;
+    const auto add = [&](Transfer::Direction direction, std::size_t peer, Buffers& buffers) {
+      if (buffers[peer].empty()) return;
+      transfers.push_back({direction, owners_[peer], as_words(buffers[peer])});
+    };
+    for (std::size_t peer = 0; peer < owners_.size(); ++peer) {
+      if (peer == self_) continue;
+      add(Transfer::Direction::kSend, peer, outgoing);
+      add(Transfer::Direction::kReceive, peer, incoming);
+    }
+    return transfers;
+  }
+
+  // Puts what the owners have sent to its places in this rank's share.
+  void put_together(const Buffers& incoming, std::vector<char>& memory) const {
+    const auto [begin, end] = range();
+    memory.resize(static_cast<std::size_t>((end - begin) * size_));
+    std::vector<std::size_t> taken(owners_.size(), 0);
+    for (const OwnedPart& part : scattered_.parts) {
+      const std::size_t peer = place_of(part.rank, owners_);
+      for_each_piece(part.slice, share_, [&, begin = begin](const Piece& piece) {
+        if (!is_mine(piece)) return;
+        std::memcpy(memory.data() + (piece.run.global - begin) * size_,
+                    incoming[peer].data() + taken[peer], bytes_of(piece));
+        taken[peer] += bytes_of(piece);
+      });
+    }
+  }
+
+ private:
+  bool is_mine(const Piece& piece) const { return piece.share == static_cast<int>(self_); }
+  std::size_t bytes_of(const Piece& piece) const {
+    return static_cast<std::size_t>(piece.run.count * size_);
+  }
+
+  const ScatteredTensor& scattered_;
+  std::int64_t size_;  // of an element
+  std::vector<int> owners_;
+  std::int64_t share_;  // elements
+  std::size_t self_;
+};
+
 }  // namespace
 
 TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
                     std::span<const TensorSlice> mine, std::vector<char>& memory) {
   const PlannedTensor& tensor = scattered.tensor;
-  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-  const std::vector<int> owners = owners_of(scattered);
-  const std::int64_t elements = tensor.elements(), count = std::ssize(owners);
-  const std::int64_t share = rounded_up(quotient_up(elements, count), kShareUnit);
-  const std::size_t self = place_of(comm.rank(), owners);
-  const std::int64_t begin = std::min(elements, share * static_cast<std::int64_t>(self));
-  const std::int64_t end = std::min(elements, begin + share);
-  const auto is_mine = [&](const Piece& piece) { return piece.share == static_cast<int>(self); };
-
-  std::vector<std::vector<char>> outgoing(owners.size()), incoming(owners.size());
-  for (const TensorSlice& slice : mine) {
-    const char* values = static_cast<const char*>(slice.local.raw());
-    for_each_piece(slice, share, [&](const Piece& piece) {
-      const char* from = values + piece.run.memory * size;
-      std::vector<char>& to = outgoing[static_cast<std::size_t>(piece.share)];
-      to.insert(to.end(), from, from + piece.run.count * size);
-    });
-  }
-  // Every owner knows every part, so it can compute what it will receive.
-  for (const OwnedPart& part : scattered.parts) {
-    std::vector<char>& from = incoming[place_of(part.rank, owners)];
-    std::size_t bytes = from.size();
-    for_each_piece(part.slice, share, [&](const Piece& piece) {
-      if (is_mine(piece)) bytes += static_cast<std::size_t>(piece.run.count * size);
-    });
-    from.resize(bytes);
-  }
-  std::swap(incoming[self], outgoing[self]);
-  std::vector<Transfer> transfers;
-  for (std::size_t peer = 0; peer < owners.size(); ++peer) {
-    if (peer == self) continue;
-    if (!outgoing[peer].empty()) {
-      transfers.push_back({Transfer::Direction::kSend, owners[peer], as_words(outgoing[peer])});
-    }
-    if (!incoming[peer].empty()) {
-      transfers.push_back({Transfer::Direction::kReceive, owners[peer], as_words(incoming[peer])});
-    }
-  }
+  const Regrouping regrouping(scattered, comm.rank());
+  std::vector<std::vector<char>> outgoing = regrouping.outgoing(mine);
+  std::vector<std::vector<char>> incoming = regrouping.room_for_incoming();
+  std::swap(incoming[regrouping.self()], outgoing[regrouping.self()]);
+  std::vector<Transfer> transfers = regrouping.transfers(outgoing, incoming);
   if (!transfers.empty()) comm.exchange(Stream(), std::move(transfers)).wait_host();
+  regrouping.put_together(incoming, memory);
 
-  memory.resize(static_cast<std::size_t>((end - begin) * size));
-  std::vector<std::size_t> taken(owners.size(), 0);
-  for (const OwnedPart& part : scattered.parts) {
-    const std::size_t peer = place_of(part.rank, owners);
-    for_each_piece(part.slice, share, [&](const Piece& piece) {
-      if (!is_mine(piece)) return;
-      const auto bytes = static_cast<std::size_t>(piece.run.count * size);
-      std::memcpy(memory.data() + (piece.run.global - begin) * size,
-                  incoming[peer].data() + taken[peer], bytes);
-      taken[peer] += bytes;
-    });
-  }
+  const auto [begin, end] = regrouping.range();
   TensorSlice slice;
   slice.name = tensor.name;
   slice.global = slice.extent = tensor.shape;
