@@ -35,6 +35,27 @@ bool is_llama(const GptConfig& c) {
          c.positions == nn::PositionKind::kRotary;
 }
 
+std::string gpt2_config(const GptConfig& c) {
+  return Json::object({{"architectures", Json::array({"GPT2LMHeadModel"})},
+                       {"model_type", "gpt2"},
+                       {"vocab_size", c.vocabulary},
+                       {"n_positions", c.context},
+                       {"n_embd", c.width},
+                       {"n_layer", c.layers},
+                       {"n_head", c.heads},
+                       {"n_inner", c.hidden},
+                       {"activation_function", "gelu_new"},
+                       {"layer_norm_epsilon", shortest(c.norm_epsilon)},
+                       {"attn_pdrop", 0.0},
+                       {"embd_pdrop", 0.0},
+                       {"resid_pdrop", 0.0},
+                       {"tie_word_embeddings", c.tied},
+                       {"bos_token_id", Json()},
+                       {"eos_token_id", Json()}})
+             .dump(2) +
+         "\n";
+}
+
 ForeignModel gpt2_model(const GptConfig& c) {
   ForeignModel model{.format = "GPT-2 as transformers has it",
                      .tensors = {},
@@ -67,27 +88,55 @@ ForeignModel gpt2_model(const GptConfig& c) {
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
-  model.config = [c] {
-    return Json::object({{"architectures", Json::array({"GPT2LMHeadModel"})},
-                         {"model_type", "gpt2"},
-                         {"vocab_size", c.vocabulary},
-                         {"n_positions", c.context},
-                         {"n_embd", c.width},
-                         {"n_layer", c.layers},
-                         {"n_head", c.heads},
-                         {"n_inner", c.hidden},
-                         {"activation_function", "gelu_new"},
-                         {"layer_norm_epsilon", shortest(c.norm_epsilon)},
-                         {"attn_pdrop", 0.0},
-                         {"embd_pdrop", 0.0},
-                         {"resid_pdrop", 0.0},
-                         {"tie_word_embeddings", c.tied},
-                         {"bos_token_id", Json()},
-                         {"eos_token_id", Json()}})
-               .dump(2) +
-           "\n";
-  };
+  model.config = [c] { return gpt2_config(c); };
   return model;
+}
+
+std::string llama_config(const GptConfig& c) {
+  const double theta = shortest(c.rotary_theta);
+  // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
+  return Json::object(
+             {{"architectures", Json::array({"LlamaForCausalLM"})},
+              {"model_type", "llama"},
+              {"vocab_size", c.vocabulary},
+              {"max_position_embeddings", c.context},
+              {"hidden_size", c.width},
+              {"intermediate_size", c.hidden},
+              {"num_hidden_layers", c.layers},
+              {"num_attention_heads", c.heads},
+              {"num_key_value_heads", c.kv_heads},
+              {"hidden_act", "silu"},
+              {"rms_norm_eps", shortest(c.norm_epsilon)},
+              {"rope_theta", theta},
+              {"rope_parameters", Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
+              {"attention_bias", c.bias},
+              {"mlp_bias", c.bias},
+              {"tie_word_embeddings", c.tied},
+              {"bos_token_id", Json()},
+              {"eos_token_id", Json()}})
+             .dump(2) +
+         "\n";
+}
+
+void add_llama_layer(All& all, const GptConfig& c, std::int64_t layer) {
+  const Shape vector = {c.width};
+  const std::int64_t kv_width = c.width / c.heads * c.kv_heads;
+  const std::string name = fmt::format("model.layers.{}", layer);
+  const std::string ours = fmt::format("blocks.{}", layer);
+  const auto add = [&](const std::string& theirs, const std::string& layer_of_ours,
+                       const Shape& shape) {
+    add_same_layer(all, name + theirs, ours + layer_of_ours, shape, c.bias);
+  };
+  all.push_back(same_tensor(name + ".input_layernorm.weight", ours + ".norm1.weight", vector));
+  add(".self_attn.q_proj", ".attention.query", {c.width, c.width});
+  add(".self_attn.k_proj", ".attention.key", {kv_width, c.width});
+  add(".self_attn.v_proj", ".attention.value", {kv_width, c.width});
+  add(".self_attn.o_proj", ".attention.output", {c.width, c.width});
+  all.push_back(
+      same_tensor(name + ".post_attention_layernorm.weight", ours + ".norm2.weight", vector));
+  add(".mlp.gate_proj", ".mlp.gate", {c.hidden, c.width});
+  add(".mlp.up_proj", ".mlp.up", {c.hidden, c.width});
+  add(".mlp.down_proj", ".mlp.down", {c.width, c.hidden});
 }
 
 ForeignModel llama_model(const GptConfig& c) {
@@ -96,60 +145,17 @@ ForeignModel llama_model(const GptConfig& c) {
                      .prefix = "model.",
                      .unused = {".rotary_emb.inv_freq"}};
   All& all = model.tensors;
-  const Shape vector = {c.width};
-  const std::int64_t kv_width = c.width / c.heads * c.kv_heads;
   all.push_back(
       same_tensor("model.embed_tokens.weight", "embedding.weight", {c.vocabulary, c.width}));
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-    const std::string name = fmt::format("model.layers.{}", layer);
-    const std::string ours = fmt::format("blocks.{}", layer);
-    const auto add = [&](const std::string& theirs, const std::string& layer_of_ours,
-                         const Shape& shape) {
-      add_same_layer(all, name + theirs, ours + layer_of_ours, shape, c.bias);
-    };
-    all.push_back(same_tensor(name + ".input_layernorm.weight", ours + ".norm1.weight", vector));
-    add(".self_attn.q_proj", ".attention.query", {c.width, c.width});
-    add(".self_attn.k_proj", ".attention.key", {kv_width, c.width});
-    add(".self_attn.v_proj", ".attention.value", {kv_width, c.width});
-    add(".self_attn.o_proj", ".attention.output", {c.width, c.width});
-    all.push_back(
-        same_tensor(name + ".post_attention_layernorm.weight", ours + ".norm2.weight", vector));
-    add(".mlp.gate_proj", ".mlp.gate", {c.hidden, c.width});
-    add(".mlp.up_proj", ".mlp.up", {c.hidden, c.width});
-    add(".mlp.down_proj", ".mlp.down", {c.width, c.hidden});
-  }
-  all.push_back(same_tensor("model.norm.weight", "norm.weight", vector));
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) add_llama_layer(all, c, layer);
+  all.push_back(same_tensor("model.norm.weight", "norm.weight", {c.width}));
   if (c.tied) {
     model.copies.emplace_back("lm_head.weight", "model.embed_tokens.weight");
     model.apart = {{"tied", "false"}};
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
-  model.config = [c] {
-    const double theta = shortest(c.rotary_theta);
-    // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
-    return Json::object({{"architectures", Json::array({"LlamaForCausalLM"})},
-                         {"model_type", "llama"},
-                         {"vocab_size", c.vocabulary},
-                         {"max_position_embeddings", c.context},
-                         {"hidden_size", c.width},
-                         {"intermediate_size", c.hidden},
-                         {"num_hidden_layers", c.layers},
-                         {"num_attention_heads", c.heads},
-                         {"num_key_value_heads", c.kv_heads},
-                         {"hidden_act", "silu"},
-                         {"rms_norm_eps", shortest(c.norm_epsilon)},
-                         {"rope_theta", theta},
-                         {"rope_parameters",
-                          Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
-                         {"attention_bias", c.bias},
-                         {"mlp_bias", c.bias},
-                         {"tie_word_embeddings", c.tied},
-                         {"bos_token_id", Json()},
-                         {"eos_token_id", Json()}})
-               .dump(2) +
-           "\n";
-  };
+  model.config = [c] { return llama_config(c); };
   return model;
 }
 
