@@ -50,7 +50,24 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       .sequence_parallel = options.sequence_parallel,
       .separates_uses = options.separates_uses,
   };
-  const int here = grid.index(Axis::kPipeline);
+  tie_stages(plan, build);
+  build_blocks(plan, build);
+  communicators_ = std::move(build.made);
+  std::vector<nn::State*> states;
+  for (const auto& blocks : chunks_) {
+    for (const auto& block : blocks) {
+      for (const auto& state : block->states().states()) states.push_back(state.get());
+    }
+  }
+  states_ = nn::StageStates(ctx, std::move(states));
+  weights_ =
+      ShardedWeights(groups_, grid.comm(Axis::kShard), options.whole_weights, options.prefetch);
+  materialize_groups(ctx);
+  if (options.seed) draw_initial_values(ctx, *options.seed);
+}
+
+void Stage::tie_stages(const nn::ModelPlan& plan, nn::BuildContext& build) const {
+  const int here = grid_.index(Axis::kPipeline);
   for (const auto& [name, stages] : sharing_stages(plan, layout_, bounds_)) {
     if (stages.size() == 1 || !stages.contains(here)) continue;
     const GroupLabel label = {
@@ -58,9 +75,10 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     build.comm(label);
     build.shared[name].holders = {.ranks = label.span, .partial = true};
   }
+}
 
-  std::vector<nn::State*> states;
-  const nn::StateLayout layout = nn::StateLayout::along(grid, Axis::kReplicate, Axis::kShard);
+void Stage::build_blocks(const nn::ModelPlan& plan, nn::BuildContext& build) {
+  const int here = grid_.index(Axis::kPipeline);
   for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
     auto& blocks = chunks_.emplace_back();
@@ -69,45 +87,46 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
       blocks.push_back(block.build(build));
       TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
-      blocks.back()->parameters().freeze(options.trained.frozen);
-      blocks.back()->parameters().form_groups(block.name, layout);
-      for (const auto& state : blocks.back()->states().states()) states.push_back(state.get());
-      auto& of_block = used.emplace_back();
-      for (const auto& group : blocks.back()->parameters().groups()) {
-        groups_.push_back(group.get());
-        of_block.push_back(group.get());
-      }
-      for (const auto& group : blocks.back()->parameters().uses_apart()) {
-        const nn::Parameter& use = *group->parameters().front();
-        uses_apart_.push_back({group.get(), &use.first_use()->group()});
-      }
+      used.push_back(form_groups(*blocks.back(), block.name));
       for (const std::string& name : block.shares) {
         if (const nn::Parameter* first = build.shared[name].first) {
-          add_once(of_block, &first->group());
+          add_once(used.back(), &first->group());
         }
       }
     }
   }
-  communicators_ = std::move(build.made);
-  states_ = nn::StageStates(ctx, std::move(states));
-  weights_ =
-      ShardedWeights(groups_, grid.comm(Axis::kShard), options.whole_weights, options.prefetch);
+}
+
+ShardedWeights::Use Stage::form_groups(nn::Block& block, const std::string& name) {
+  block.parameters().freeze(options_.trained.frozen);
+  block.parameters().form_groups(name,
+                                 nn::StateLayout::along(grid_, Axis::kReplicate, Axis::kShard));
+  ShardedWeights::Use formed;
+  for (const auto& group : block.parameters().groups()) formed.push_back(group.get());
+  groups_.insert(groups_.end(), formed.begin(), formed.end());
+  for (const auto& group : block.parameters().uses_apart()) {
+    const nn::Parameter& use = *group->parameters().front();
+    uses_apart_.push_back({group.get(), &use.first_use()->group()});
+  }
+  return formed;
+}
+
+void Stage::materialize_groups(ops::Context& ctx) {
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i]->materialize(ctx,
-                            {.compute = options.compute,
-                             .trains = options.trains,
-                             .whole_weights = options.whole_weights,
-                             .apart = options.weights_apart},
+                            {.compute = options_.compute,
+                             .trains = options_.trains,
+                             .whole_weights = options_.whole_weights,
+                             .apart = options_.weights_apart},
                             gradients[i]);
   }
+  if (!options_.trains) return;
   for (const UseApart& use : uses_apart_) {
-    if (!options.trains) continue;
     use.gradients->take_gradients(ctx, allocate_carried(reducers(), *ctx.allocator, ctx.stream,
                                                         {gradients_kept(*use.gradients)},
                                                         DType::kF32, MemoryUse::kGradients));
   }
-  if (options.seed) draw_initial_values(ctx, *options.seed);
 }
 
 std::vector<Communicator*> Stage::communicators() const {

@@ -135,6 +135,13 @@ class Stage {
   std::vector<nn::BoundaryTensor> boundary_of(const Boundary& boundary, std::int64_t batch,
                                               std::int64_t length,
                                               const nn::TensorParallel& parallel) const;
+  // The steps of the constructor. Collective over the stages that share a parameter: lets the
+  // blocks that are built next know who holds it.
+  void tie_stages(const nn::ModelPlan& plan, nn::BuildContext& build) const;
+  void build_blocks(const nn::ModelPlan& plan, nn::BuildContext& build);
+  // Returns the groups of a block's own parameters.
+  ShardedWeights::Use form_groups(nn::Block& block, const std::string& name);
+  void materialize_groups(ops::Context& ctx);
   // What adds gradients up over the data dimension.
   std::vector<Communicator*> reducers() const;
   // The elements of a group's gradients that stay here.
