@@ -26,10 +26,27 @@ std::optional<double> half_width_of_quotient(double quotient, const Estimate& ov
   return std::abs(quotient) * std::sqrt(a * a + b * b);
 }
 
+// What was measured on one number of nodes.
 struct Repeats {
   NodeCount count;
   std::vector<double> rates, bandwidths;
   std::vector<TimeShares> shares;
+
+  explicit Repeats(const Point& point) {
+    count.nodes = point.nodes;
+    count.ranks = point.ranks;
+    count.grid = point.grid;
+    count.processors = std::numeric_limits<double>::max();
+  }
+  void add(const PointResult& result) {
+    const Measurement& measured = result.measured;
+    count.processors =
+        std::min(count.processors, result.conditions ? result.conditions->processors : 0.0);
+    rates.push_back(measured.units_per_second);
+    bandwidths.push_back(measured.memory_bandwidth);
+    shares.push_back(shares_of(TimeSpent{measured.step_seconds, measured.communication_seconds,
+                                         measured.data_seconds, measured.checkpoint_seconds}));
+  }
 };
 
 TimeShares mean_of(const std::vector<TimeShares>& all) {
@@ -171,6 +188,34 @@ void remark_on_shared_processors(Series& series) {
       counted(most.nodes, "node"), most.processors, static_cast<double>(most.nodes) / base.nodes));
 }
 
+// What was measured of one mode with replicas of one shape.
+struct SeriesResults {
+  Series series;
+  std::vector<Repeats> counts;
+  std::vector<RateAt> rates;
+};
+
+// Returns the results that this one belongs to, which it begins where there are none.
+SeriesResults& results_like(std::vector<SeriesResults>& all, const PointResult& result) {
+  GridShape replica = result.point.grid;
+  replica.set_extent(kDataAxes, 1);
+  const auto found = std::ranges::find_if(all, [&](const SeriesResults& one) {
+    return one.series.mode == result.point.mode && one.series.replica == replica;
+  });
+  if (found != all.end()) return *found;
+  SeriesResults& made = all.emplace_back();
+  made.series.mode = result.point.mode;
+  made.series.replica = replica;
+  made.series.unit = result.measured.unit;
+  return made;
+}
+
+Repeats& repeats_like(std::vector<Repeats>& all, const Point& point) {
+  const auto found =
+      std::ranges::find_if(all, [&](const Repeats& one) { return one.count.nodes == point.nodes; });
+  return found != all.end() ? *found : all.emplace_back(point);
+}
+
 }  // namespace
 
 std::string_view name_of(Mode mode) {
@@ -208,48 +253,16 @@ std::string Series::name() const {
 }
 
 std::vector<Series> analyse(std::span<const PointResult> results) {
-  struct Group {
-    Series series;
-    std::vector<Repeats> counts;
-    std::vector<RateAt> rates;
-  };
-  std::vector<Group> groups;
-  for (const auto& [point, measured, conditions] : results) {
-    GridShape replica = point.grid;
-    replica.set_extent(kDataAxes, 1);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
-      return g.series.mode == point.mode && g.series.replica == replica;
-    });
-    if (group == groups.end()) {
-      groups.push_back({});
-      group = std::prev(groups.end());
-      group->series.mode = point.mode;
-      group->series.replica = replica;
-      group->series.unit = measured.unit;
-    }
-    auto count = std::find_if(group->counts.begin(), group->counts.end(),
-                              [&](const Repeats& r) { return r.count.nodes == point.nodes; });
-    if (count == group->counts.end()) {
-      group->counts.push_back({});
-      count = std::prev(group->counts.end());
-      count->count.nodes = point.nodes;
-      count->count.ranks = point.ranks;
-      count->count.grid = point.grid;
-      count->count.processors = std::numeric_limits<double>::max();
-    }
-    count->count.processors =
-        std::min(count->count.processors, conditions ? conditions->processors : 0.0);
-    count->rates.push_back(measured.units_per_second);
-    count->bandwidths.push_back(measured.memory_bandwidth);
-    count->shares.push_back(
-        shares_of(TimeSpent{measured.step_seconds, measured.communication_seconds,
-                            measured.data_seconds, measured.checkpoint_seconds}));
-    group->rates.push_back({static_cast<double>(point.nodes), measured.units_per_second});
+  std::vector<SeriesResults> groups;
+  for (const PointResult& result : results) {
+    SeriesResults& group = results_like(groups, result);
+    repeats_like(group.counts, result.point).add(result);
+    group.rates.push_back(
+        {static_cast<double>(result.point.nodes), result.measured.units_per_second});
   }
   std::vector<Series> all;
-  for (Group& group : groups) {
-    std::sort(group.counts.begin(), group.counts.end(),
-              [](const Repeats& a, const Repeats& b) { return a.count.nodes < b.count.nodes; });
+  for (SeriesResults& group : groups) {
+    std::ranges::sort(group.counts, {}, [](const Repeats& one) { return one.count.nodes; });
     for (Repeats& repeats : group.counts) {
       group.series.counts.push_back(summary_of(std::move(repeats)));
     }
