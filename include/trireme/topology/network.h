@@ -83,6 +83,9 @@ class TreeNetwork final : public Network {
   // `blocks` tells vertices of one block by the same number.
   void add_tier(const Fabric& fabric, const std::vector<int>& hosts, Assumed assumed, int tier,
                 const std::vector<int>& blocks);
+  std::vector<int> place_on_hosts(const RankBlocks& blocks);
+  void add_rated_tier(const RankBlocks& blocks, int tier, const std::vector<int>& hosts,
+                      double rate);
 
   std::vector<int> place_of_;  // of each rank: its host, counted from 0 among those in use
   std::vector<Link> links_;    // of each host, then up and down of each block, tier by tier

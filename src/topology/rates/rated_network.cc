@@ -23,45 +23,52 @@ TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
   for (int distance = 0; distance <= tiers; ++distance) {
     distances_.push_back({at(distance).latency, at(distance).flow});
   }
-  // Ranks of which nothing is known are hosts of their own.
-  const int hosts = tiers > 0 ? blocks.blocks(0) : blocks.ranks();
-  std::vector<int> first_rank(static_cast<std::size_t>(hosts), -1);
-  for (int rank = 0; rank < blocks.ranks(); ++rank) {
-    place_of_.push_back(tiers > 0 ? blocks.block(0, rank) : rank);
-    int& first = first_rank[static_cast<std::size_t>(place_of_.back())];
-    if (first < 0) first = rank;
-  }
   double up = 0.0;  // out of a host, over all distances
   for (int distance = 1; distance <= std::max(tiers, 1); ++distance) {
     up = std::max({up, at(distance).host, at(distance).flow});
   }
-  for (int host = 0; host < hosts; ++host) {
-    const std::string name =
-        fmt::format("the node of rank {}", first_rank[static_cast<std::size_t>(host)]);
+  const std::vector<int> hosts = place_on_hosts(blocks);
+  for (const int rank : hosts) {
+    const std::string name = fmt::format("the node of rank {}", rank);
     for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
       links_.push_back({link_of_host(name, way), up});
     }
     links_.push_back({"memory of " + name, std::max(at(0).host, at(0).flow)});
   }
-  for (int tier = 1; tier < tiers; ++tier) {
-    first_link_.push_back(static_cast<int>(links_.size()));
-    const double out = at(tier + 1).block;  // the rates of larger blocks are of their own ways up
-    std::vector<int> block_of(static_cast<std::size_t>(hosts));
-    std::vector<int> first(static_cast<std::size_t>(blocks.blocks(tier)), -1);
-    for (int host = 0; host < hosts; ++host) {
-      const int rank = first_rank[static_cast<std::size_t>(host)];
-      const int block = blocks.block(tier, rank);
-      block_of[static_cast<std::size_t>(host)] = block;
-      int& of_block = first[static_cast<std::size_t>(block)];
-      if (of_block < 0) of_block = rank;
+  // The rates of larger blocks are of their own ways up.
+  for (int tier = 1; tier < tiers; ++tier) add_rated_tier(blocks, tier, hosts, at(tier + 1).block);
+}
+
+// Returns the first rank of each host. Ranks of which nothing is known are hosts of their own.
+std::vector<int> TreeNetwork::place_on_hosts(const RankBlocks& blocks) {
+  const bool known = blocks.tiers() > 0;
+  std::vector<int> first_ranks(static_cast<std::size_t>(known ? blocks.blocks(0) : blocks.ranks()),
+                               -1);
+  for (int rank = 0; rank < blocks.ranks(); ++rank) {
+    place_of_.push_back(known ? blocks.block(0, rank) : rank);
+    int& first = first_ranks[static_cast<std::size_t>(place_of_.back())];
+    if (first < 0) first = rank;
+  }
+  return first_ranks;
+}
+
+// Adds the links above the blocks of a tier, given the first rank of each host and the rate of a
+// link; 0: no limit.
+void TreeNetwork::add_rated_tier(const RankBlocks& blocks, int tier, const std::vector<int>& hosts,
+                                 double rate) {
+  first_link_.push_back(static_cast<int>(links_.size()));
+  std::vector<int>& block_of = block_of_.emplace_back();
+  std::vector<int> first_ranks(static_cast<std::size_t>(blocks.blocks(tier)), -1);
+  for (const int rank : hosts) {
+    block_of.push_back(blocks.block(tier, rank));
+    int& first = first_ranks[static_cast<std::size_t>(block_of.back())];
+    if (first < 0) first = rank;
+  }
+  for (const int rank : first_ranks) {
+    for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
+      links_.push_back(
+          {link_of_block(fmt::format("rank {}", rank), tier, way), rate > 0.0 ? rate : kNoLimit});
     }
-    for (const int rank : first) {
-      for (const LinkWay way : {LinkWay::kOut, LinkWay::kInto}) {
-        links_.push_back(
-            {link_of_block(fmt::format("rank {}", rank), tier, way), out > 0.0 ? out : kNoLimit});
-      }
-    }
-    block_of_.push_back(std::move(block_of));
   }
 }
 
