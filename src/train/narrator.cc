@@ -108,6 +108,83 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
       says_why ? why_whole_gradients_stay(config, plan, grid) : "");
 }
 
+std::string model_text(const StartedRun& run) {
+  const nn::TrainedParameters& trained = run.step.stage().options().trained;
+  const std::string text = fmt::format("{}; {} parameters", run.plan.description,
+                                       short_number(static_cast<double>(run.plan.parameters)));
+  if (trained.all()) return text;
+  return fmt::format("{}, of which {} train (optim.freeze)", text,
+                     short_number(static_cast<double>(trained.total())));
+}
+
+std::string grid_text(const StartedRun& run) {
+  const int threads = run.device.context.threads;
+  const bool by_openmp = !run.config.run.threads && openmp_threads() == threads;
+  return fmt::format("{}; {} a rank{}{}", run.step.stage().grid().shape().to_string(),
+                     counted(threads, "thread"), by_openmp ? " (OMP_NUM_THREADS)" : "",
+                     run.config.grid.sequence_parallel ? "; sequence parallel" : "");
+}
+
+std::string stages_text(const StartedRun& run) {
+  const parallel::Stage& stage = run.step.stage();
+  const parallel::StepOptions& options = run.step.options();
+  const Communicator& pipeline = stage.grid().comm(Axis::kPipeline);
+  const std::string& schedule = run.config.grid.schedule;
+  const auto forecast = parallel::forecast_schedule(
+      schedule, stage.layout(), run.plan,
+      {.micro_batches = options.work.most(),
+       .recomputed = options.runs.recomputed(),
+       .in_order = pipeline.exchanges_in_order(run.device.context.device.kind),
+       .trained = stage.options().trained});
+  return fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time", stages(run.plan, stage),
+                     schedule, 100 * forecast.idle);
+}
+
+std::string split_batch_text(const StartedRun& run) {
+  const Config::Batch& batch = run.config.batch;
+  const int replicas = run.step.stage().grid().shape().extent(kDataAxes);
+  return fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}",
+                     batch_text(run.config), batch.global / batch.micro, batch.micro, replicas,
+                     replicas == 1 ? "" : "s");
+}
+
+std::string recompute_text(const Config::Recompute& recompute) {
+  if (recompute.mode == "selective") {
+    return "selective: outputs of norms and activations are made again in the backward";
+  }
+  if (recompute.mode != "full") return "";
+  return fmt::format(
+      "full: only the input of {} is kept for the backward",
+      recompute.every == 1 ? "each block" : fmt::format("every {} blocks", recompute.every));
+}
+
+std::string data_text(const StartedRun& run) {
+  const double read = static_cast<double>(run.config.run.steps) * run.config.batch.global;
+  return fmt::format("{}; the run reads {:.2f} epochs", run.data.description(),
+                     read / static_cast<double>(run.data.samples()));
+}
+
+std::string memory_text(const Allocator& allocator) {
+  const MemoryStats memory = allocator.stats();
+  const auto mib = [&](MemoryUse use) {
+    return static_cast<double>(memory.live[static_cast<std::size_t>(use)]) / 1048576.0;
+  };
+  return fmt::format(
+      "rank 0 holds {:.0f} MiB of parameters, {:.0f} of gradients, {:.0f} of optimizer state; "
+      "activations come on top",
+      mib(MemoryUse::kParameters), mib(MemoryUse::kGradients), mib(MemoryUse::kOptimizer));
+}
+
+std::string compute_text(const StartedRun& run) {
+  const ops::Context& ctx = run.device.context;
+  const DType compute = run.step.stage().options().compute;
+  const bool ignores_tf32 =
+      run.config.run.precision == "tf32" && ctx.device.kind == DeviceKind::kCpu;
+  return fmt::format("{}{}, {}; products by {}", name_of(compute),
+                     ignores_tf32 ? " (tf32 is for GPUs)" : "", ops::instruction_set(ctx),
+                     ops::matmul_description(ctx, compute));
+}
+
 }  // namespace
 
 Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
@@ -165,75 +242,28 @@ void Narrator::close(const StepMetrics& last) {
                   100.0 * comm_seconds_ / step_seconds_, last.needed_memory() / 1048576.0));
 }
 
-std::string startup_table(const Config& config, const nn::ModelPlan& plan,
-                          const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const tasks::TaskData& data,
-                          const std::string& network) {
-  const ops::Context& ctx = device.context;
-  const parallel::Stage& stage = step.stage();
-  const MemoryStats memory = ctx.allocator->stats();
-  const auto mib = [&](MemoryUse use) {
-    return static_cast<double>(memory.live[static_cast<std::size_t>(use)]) / 1048576.0;
-  };
-  const GridShape& grid = stage.grid().shape();
-  const int micro_batches = config.batch.global / config.batch.micro;
-  const parallel::StepOptions& options = step.options();
+std::string startup_table(const StartedRun& run) {
+  const parallel::StepOptions& options = run.step.options();
+  const bool in_stages = run.step.stage().grid().shape()[Axis::kPipeline] > 1;
   std::string table;
   const auto row = [&](const char* name, const std::string& value) {
+    if (value.empty()) return;
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
   };
-  const nn::TrainedParameters& trained = stage.options().trained;
-  const auto train = static_cast<double>(trained.total());
-  row("model", fmt::format("{}; {} parameters{}", plan.description,
-                           short_number(static_cast<double>(plan.parameters)),
-                           trained.all() ? ""
-                                         : fmt::format(", of which {} train (optim.freeze)",
-                                                       short_number(train))));
-  const bool by_openmp = !config.run.threads && openmp_threads() == ctx.threads;
-  row("grid", fmt::format("{}; {} a rank{}{}", grid.to_string(), counted(ctx.threads, "thread"),
-                          by_openmp ? " (OMP_NUM_THREADS)" : "",
-                          config.grid.sequence_parallel ? "; sequence parallel" : ""));
-  const int replicas = grid.extent(kDataAxes);
-  if (grid[Axis::kPipeline] > 1) {
-    const Communicator& pipeline = stage.grid().comm(Axis::kPipeline);
-    const auto forecast =
-        parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan,
-                                    {.micro_batches = options.work.most(),
-                                     .recomputed = options.runs.recomputed(),
-                                     .in_order = pipeline.exchanges_in_order(ctx.device.kind),
-                                     .trained = trained});
-    row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
-                              stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
-  }
-  row("batch",
-      fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}", batch_text(config),
-                  micro_batches, config.batch.micro, replicas, replicas == 1 ? "" : "s"));
-  if (options.work.keeps_runs()) row("gradients", runs_text(options.work));
-  if (stage.sharded()) row("shards", shards_text(config, plan, step));
-  if (config.recompute.mode == "selective") {
-    row("recompute", "selective: outputs of norms and activations are made again in the backward");
-  } else if (config.recompute.mode == "full") {
-    const int every = config.recompute.every;
-    row("recompute",
-        fmt::format("{}: only the input of {} is kept for the backward", config.recompute.mode,
-                    every == 1 ? "each block" : fmt::format("every {} blocks", every)));
-  }
-  row("data", fmt::format("{}; the run reads {:.2f} epochs", data.description(),
-                          static_cast<double>(config.run.steps) * config.batch.global /
-                              static_cast<double>(data.samples())));
-  row("memory", fmt::format("rank 0 holds {:.0f} MiB of parameters, {:.0f} of gradients, {:.0f} of "
-                            "optimizer state; activations come on top",
-                            mib(MemoryUse::kParameters), mib(MemoryUse::kGradients),
-                            mib(MemoryUse::kOptimizer)));
-  const DType compute = stage.options().compute;
-  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
-  row("compute", fmt::format("{}{}, {}; products by {}", name_of(compute),
-                             config.run.precision == "tf32" && on_cpu ? " (tf32 is for GPUs)" : "",
-                             ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
-  if (attention.by != "none") row("attention", attention.text);
-  if (!device.description.empty()) row("device", device.description);
-  if (!network.empty()) row("network", network);
-  row("run", config.run.folder);
+  row("model", model_text(run));
+  row("grid", grid_text(run));
+  row("stages", in_stages ? stages_text(run) : "");
+  row("batch", split_batch_text(run));
+  row("gradients", options.work.keeps_runs() ? runs_text(options.work) : "");
+  row("shards", run.step.stage().sharded() ? shards_text(run.config, run.plan, run.step) : "");
+  row("recompute", recompute_text(run.config.recompute));
+  row("data", data_text(run));
+  row("memory", memory_text(*run.device.context.allocator));
+  row("compute", compute_text(run));
+  row("attention", run.attention.by == "none" ? "" : run.attention.text);
+  row("device", run.device.description);
+  row("network", run.network);
+  row("run", run.config.run.folder);
   return table;
 }
 

@@ -41,12 +41,18 @@ class Narrator {
   std::int64_t steps_ = 0;
 };
 
+// What a run has when it starts.
+struct StartedRun {
+  const Config& config;
+  const nn::ModelPlan& plan;
+  const parallel::TrainerStep& step;
+  const ComputeDevice& device;
+  const ops::AttentionChoice& attention;
+  const tasks::TaskData& data;
+  std::string network;  // what is known of it; empty: nothing that is worth a line
+};
 // Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
-// libraries, what computes attention if the model has any, and, if `network` says it, what
-// is known of the network.
-std::string startup_table(const Config& config, const nn::ModelPlan& plan,
-                          const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const tasks::TaskData& data,
-                          const std::string& network);
+// libraries, what computes attention if the model has any, and the network.
+std::string startup_table(const StartedRun& run);
 
 }  // namespace trireme

@@ -105,8 +105,13 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
   std::optional<CommunicationWatch> watch(std::in_place, run.runtime, run.step.stage(), run.network,
                                           run.config.comm, run.tuner ? &*run.tuner : nullptr,
                                           run.folder.file("communication.json"));
-  print_line(startup_table(run.config, run.model.plan, run.step, run.device, run.attention,
-                           *run.train_data, watch->row()));
+  print_line(startup_table({.config = run.config,
+                            .plan = run.model.plan,
+                            .step = run.step,
+                            .device = run.device,
+                            .attention = run.attention,
+                            .data = *run.train_data,
+                            .network = watch->row()}));
   if (!run.placement.why.empty()) print_line(run.placement.why);
   // Where no step is left to train, they stay as they are.
   if (start_.step < total_steps()) write_records();
