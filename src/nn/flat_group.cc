@@ -7,7 +7,7 @@
 
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/narrow.h"
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "trireme/ops/averages.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
 #include "trireme/tensor/copy.h"
 
 namespace trireme::nn {

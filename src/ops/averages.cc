@@ -1,4 +1,4 @@
-#include "trireme/ops/update.h"
+#include "trireme/ops/averages.h"
 
 #include "ops/check.h"
 #include "ops/device_ops.h"

@@ -8,10 +8,12 @@
 
 #include "trireme/ops/adafactor.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/averages.h"
 #include "trireme/ops/batch_norm.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/ops/pooling.h"

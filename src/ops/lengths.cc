@@ -1,6 +1,6 @@
-#include <fmt/format.h>
+#include "trireme/ops/lengths.h"
 
-#include "trireme/ops/update.h"
+#include <fmt/format.h>
 
 #include "ops/check.h"
 #include "ops/device_ops.h"

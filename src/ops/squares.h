@@ -1,7 +1,7 @@
 // How the elements of a sum of squares lie in units, the same on every device.
 #pragma once
 
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 
 namespace trireme::ops {
 

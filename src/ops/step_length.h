@@ -5,6 +5,8 @@
 
 #include "trireme/base/on_device.h"
 #include "trireme/ops/adafactor.h"
+#include "trireme/ops/averages.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 
 namespace trireme::ops {

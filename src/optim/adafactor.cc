@@ -1,5 +1,6 @@
 #include "trireme/ops/adafactor.h"
 
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 
 #include "optim/rules.h"

@@ -1,3 +1,4 @@
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 
 #include "optim/rules.h"

@@ -3,6 +3,7 @@
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/update.h"
 

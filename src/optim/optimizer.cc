@@ -1,8 +1,8 @@
 #include "trireme/optim/optimizer.h"
 
 #include "trireme/nn/parameter.h"
+#include "trireme/ops/averages.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
 #include "trireme/tensor/copy.h"
 
 #include "optim/whole_matrices.h"

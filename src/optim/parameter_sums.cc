@@ -4,7 +4,7 @@
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 
 namespace trireme::optim {
 namespace {

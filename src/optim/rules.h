@@ -1,7 +1,7 @@
 // The rules, for the registry, and what several of them do.
 #pragma once
 
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/optim/update_rule.h"
 
 namespace trireme::optim {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 
 namespace trireme::parallel {
 

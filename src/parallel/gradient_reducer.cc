@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 
 namespace trireme::parallel {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/text.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
 

@@ -10,6 +10,7 @@
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
 #include "trireme/ops/pooling.h"

@@ -22,7 +22,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/parallel/gradient_reducer.h"
 #include "trireme/setup/checkpoint_tensors.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/ops/update.h"
+#include "trireme/ops/averages.h"
 
 namespace trireme::nn {
 

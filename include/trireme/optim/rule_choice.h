@@ -7,7 +7,7 @@
 
 #include "trireme/base/name_patterns.h"
 #include "trireme/nn/block.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/averages.h"
 #include "trireme/optim/update_rule.h"
 
 namespace trireme::optim {

@@ -4,7 +4,7 @@
 
 #include "trireme/ops/adafactor.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/update.h"
+#include "trireme/ops/lengths.h"
 
 #include "support/ops_reference.h"
 

@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "trireme/base/exact_sum.h"
+#include "trireme/ops/averages.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 
 #include "support/ops_reference.h"
