@@ -9,6 +9,7 @@ namespace {
 
 // Names of PyTorch's launchers, Megatron-LM, DeepSpeed and Hugging Face, in small letters with '_'.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"auto_find_batch_size", "batch.micro"},
     {"base_lr", "optim.lr"},
     {"batch_size", "batch.global"},
     {"bf16", "run.precision"},

@@ -12,6 +12,7 @@
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/nearest_setting.h"
 #include "trireme/setup/run_grid.h"
+#include "trireme/setup/settled_micro.h"
 
 #include "cli/commands.h"
 #include "cli/outputs.h"
@@ -30,6 +31,8 @@ struct MemoryArguments {
 
 // What was dry-run, and what came of it.
 struct Forecast {
+  Config config;               // with batch.micro settled
+  std::string micro;           // why it is what it is; empty: the keys say so
   bool names_threads = false;  // the configuration does
   plan::DryRunInput input;
   std::vector<plan::DryRunResult> results;
@@ -41,10 +44,31 @@ std::int64_t bytes_of_gpu(const std::string& size) {
   return std::min(read_mib(size, "--gpu-memory"), kMostMib) << 20;
 }
 
+// Settles batch.micro, if it is open. The memory of a node is not known here, so it limits no ranks
+// that compute on CPUs. Returns what settle_micro_here returns.
+std::string settle_micro(Config& config, const models::Model& model, const GridShape& grid,
+                         std::int64_t gpu_bytes) {
+  if (config.batch.micro.is_known()) return "";
+  const bool on_gpus = gpu_bytes > 0;
+  OpenMicro open{.config = config,
+                 .model = model,
+                 .grid = grid,
+                 .device = dry_device(config, grid),
+                 .on_gpus = on_gpus};
+  open.device.gpu_memory = gpu_bytes;
+  const SettledMicro settled =
+      settled_micro(open, on_gpus ? fits_gpu(gpu_bytes >> 20) : FitsMemory(fits_anywhere));
+  config.batch.micro.settle(settled.samples);
+  return settled.why;
+}
+
 // Dimensions of the grid that are left out are 1.
 Forecast forecast(const MemoryArguments& given) {
-  const Config& config = given.config;
+  Forecast made;
+  made.config = given.config;
+  Config& config = made.config;
   check_config_without_data(config);
+  write_out_micro(config);
   const int ranks = config.grid.shape().ranks();
   if (ranks > kMostGridRanks) {
     throw ConfigError(fmt::format("the grid {} has more than {} ranks: give a smaller one",
@@ -53,18 +77,18 @@ Forecast forecast(const MemoryArguments& given) {
   if (config.run.device == "cpu" && !given.gpu_memory.empty()) {
     throw ConfigError("--gpu-memory is of ranks with GPUs, but run.device is cpu: leave one out");
   }
-  Forecast made;
   made.names_threads = config.run.threads.has_value();
   const models::Model model = models::resolve(config.model, facts_to_check(config));
   const GridShape grid = resolve_run_grid(config, ranks);
-  check_model_fits_grid(config, model, grid);
-  made.input = dry_run_input(config, model, grid);
-  if (!given.gpu_memory.empty()) {
-    made.input.device.gpu_memory = bytes_of_gpu(given.gpu_memory);
-  } else if (config.run.device == "cuda") {
+  const std::int64_t of_gpu = given.gpu_memory.empty() ? 0 : bytes_of_gpu(given.gpu_memory);
+  if (of_gpu == 0 && config.run.device == "cuda") {
     throw ConfigError(
         "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
   }
+  made.micro = settle_micro(config, model, grid, of_gpu);
+  check_model_fits_grid(config, model, grid);
+  made.input = dry_run_input(config, model, grid);
+  made.input.device.gpu_memory = of_gpu;
   made.results = plan::dry_run_all(made.input);
   if (made.input.device.on_gpus()) {
     const RunOfRanks run{.config = config,
@@ -174,7 +198,7 @@ Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
                                               {"traffic", std::move(traffic)}})}});
 }
 
-void write_json(NamedOutput& output, const MemoryArguments& given, const Forecast& made) {
+void write_json(NamedOutput& output, const Forecast& made) {
   const GridShape& grid = made.input.grid;
   Json kinds = Json::array(), extents = Json::object();
   for (const plan::DryRunResult& result : made.results) kinds.push_back(json_of_kind(grid, result));
@@ -188,9 +212,10 @@ void write_json(NamedOutput& output, const MemoryArguments& given, const Forecas
                     {"parameters", parameters},
                     {"trained_parameters", trained.all() ? parameters : trained.total()},
                     {"grid", std::move(extents)},
+                    {"micro", int{made.config.batch.micro}},
                     {"process_bytes", kProcessBytes},
                     {"kinds", std::move(kinds)},
-                    {"schedules", json_of_schedules(given.config, made.input)}});
+                    {"schedules", json_of_schedules(made.config, made.input)}});
   output.write_whole(all.dump(1) + "\n");
 }
 
@@ -198,9 +223,10 @@ void write_json(NamedOutput& output, const MemoryArguments& given, const Forecas
 ExitStatus show_memory(const MemoryArguments& given) {
   NamedOutput output(given.json);
   const Forecast made = forecast(given);
+  if (!made.micro.empty()) print_line(made.micro);
   print_table(made);
-  print_schedules(given.config, made.input);
-  if (output.is_there()) write_json(output, given, made);
+  print_schedules(made.config, made.input);
+  if (output.is_there()) write_json(output, made);
   if (made.shortage) throw ConfigError(*made.shortage);
   return ExitStatus::kDone;
 }

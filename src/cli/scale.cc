@@ -142,8 +142,9 @@ ExitStatus run_study(const ScaleArguments& given) {
   launch.cpus_given = given.cpus_per_rank || given.config.run.threads;
   launch.cpus_per_rank = given.cpus_per_rank.value_or(given.config.run.threads.value_or(1));
   check_config(given.config);
-  const scaling::StudyPlan plan = plan_of(given, launch);
+  scaling::StudyPlan plan = plan_of(given, launch);
   const std::vector<scaling::Point> points = scaling::points_of(plan);
+  scaling::settle_micro(plan, points, given.output, {launch.site.memory, launch.site.gpu_memory});
   check_points(plan, points, launch);
   if (given.output.empty()) {
     throw ConfigError("scale needs a folder to keep the study in: --output FOLDER");

@@ -55,9 +55,16 @@ std::vector<std::string> write_out_model(Table& old, const Table& now,
   return names;
 }
 
+// What batch.micro auto came to counts, not that it was auto.
+std::string_view number_in(std::string_view micro) {
+  constexpr std::string_view kAuto = "auto ";
+  return micro.starts_with(kAuto) ? micro.substr(kAuto.size()) : micro;
+}
+
 // Earlier versions wrote real numbers of models, which are floats, with the digits of doubles:
 // 0.10000000149011612.
 bool are_same(const std::string& name, const std::string& was, const std::string& is) {
+  if (name == "batch.micro") return number_in(was) == number_in(is);
   if (was == is || !name.starts_with("model.")) return was == is;
   double before = 0.0, now = 0.0;
   const bool numbers = read_value(was, before, {}).empty() && read_value(is, now, {}).empty();
@@ -100,8 +107,9 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
   const std::vector<std::string> names = current.options.names();
   std::vector<ChangedSetting> changes;
   for (const OptionDescription& key : old.options.keys()) {
-    // A value that follows from others is not written, except those of the model.
-    const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
+    // A value that follows from others is not written, except those of the model, and batch.micro.
+    const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun &&
+                          key.name != "batch.micro";
     const bool is_family = key.name == "model.family";  // before there were others, it was gpt
     const bool known = recorded.contains(key.name) || was_auto || is_family;
     if (!known || !is_compared(key, sums_depend)) continue;

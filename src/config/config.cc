@@ -16,18 +16,37 @@ namespace {
 
 constexpr const char* kUsage = "trireme train [--config FILE] [--SECTION.KEY VALUE]...";
 
-void check_batch(const Config::Batch& batch) {
-  if (batch.global % batch.micro == 0) return;
-  const int below = batch.global / batch.micro * batch.micro;
-  const std::string multiple =
-      below == 0 ? fmt::format("{}", batch.micro)
-                 : fmt::format("{} or {}", below, std::int64_t{below} + batch.micro);
-  int divisor = std::min(batch.micro, batch.global);
-  while (batch.global % divisor != 0) --divisor;
+// What batch.micro is where results depend on it and nobody gives it.
+constexpr int kUsualMicro = 4;
+
+// Where results depend on batch.micro, it must not depend on the machine.
+void check_micro_is_number(const Config& config) {
+  if (!config.batch.micro.is_written_auto()) return;
+  const bool of_model = models::depends_on_micro(config.model);
+  if (!of_model && !config.run.same_bits) return;
+  throw ConfigError(fmt::format(
+      "batch.micro is auto, but {}: give a number, or leave it out for {}",
+      of_model ? fmt::format("what the batch norms of model.family {} compute depends on it",
+                             config.model.family)
+               : "the bits of run.same_bits depend on it",
+      kUsualMicro));
+}
+
+void check_batch(const Config& config) {
+  check_micro_is_number(config);
+  const int global = config.batch.global;
+  const int micro = micro_of_keys(config).value_or(1);
+  if (global % micro == 0) return;
+  const int below = global / micro * micro;
+  const std::string multiple = below == 0
+                                   ? fmt::format("{}", micro)
+                                   : fmt::format("{} or {}", below, std::int64_t{below} + micro);
+  int divisor = std::min(micro, global);
+  while (global % divisor != 0) --divisor;
   throw ConfigError(fmt::format(
       "batch.global is {}, which is no multiple of batch.micro, {}: set batch.global to {}, or "
       "batch.micro to {}",
-      batch.global, batch.micro, multiple, divisor));
+      global, micro, multiple, divisor));
 }
 
 void check_data(const Config::Data& data) {
@@ -140,11 +159,22 @@ void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
   check_config_without_data(config);
 }
 
+std::optional<int> micro_of_keys(const Config& config) {
+  if (config.batch.micro.is_known()) return int{config.batch.micro};
+  if (config.run.same_bits || models::depends_on_micro(config.model)) return kUsualMicro;
+  return {};
+}
+
+void write_out_micro(Config& config) {
+  if (const std::optional<int> micro = micro_of_keys(config)) config.batch.micro = *micro;
+}
+
 int runs_of_batch(const Config& config) {
   if (!config.run.same_bits) return config.batch.runs.value_or(0);
   constexpr int kMostRuns = 16;
+  const int micro_batches = config.batch.global / micro_of_keys(config).value();
   int runs = 1;
-  while (runs < kMostRuns && config.batch.global / config.batch.micro % (2 * runs) == 0) runs *= 2;
+  while (runs < kMostRuns && micro_batches % (2 * runs) == 0) runs *= 2;
   return runs;
 }
 
@@ -183,7 +213,7 @@ void check_config_without_data(const Config& config) {
   check_start(config.run);
   check_data(config.data);
   check_data_of_family(config);
-  check_batch(config.batch);
+  check_batch(config);
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);

@@ -114,7 +114,10 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
               "samples (sequences of text, pictures) per optimizer step, all ranks",
               between(1, limits::kSequences), OnChange::kOtherRun);
   options.add("batch.micro", batch.micro, "samples",
-              "samples per micro-batch: what one replica computes at a time",
+              "samples per micro-batch: what one replica computes at a time; auto: the largest "
+              "divisor of a replica's share of batch.global that leaves a fifth of the memory and "
+              "is not beyond what was measured to help, which a run then keeps; with run.same_bits "
+              "or batch norms results depend on it: there it is 4, or a number that is given",
               between(1, limits::kSequences), OnChange::kRounding);
   options.add(
       "batch.runs", batch.runs, "runs",

@@ -14,6 +14,7 @@
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/nearest_setting.h"
 #include "trireme/setup/run_grid.h"
+#include "trireme/setup/settled_micro.h"
 #include "trireme/tasks/task.h"
 #include "trireme/tensor/cuda.h"
 
@@ -179,6 +180,8 @@ std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::in
 struct MemoryOfRanks {
   bool on_gpus = false;
   std::optional<std::int64_t> gpu, node;
+
+  std::int64_t gpu_bytes() const { return on_gpus ? gpu.value_or(0) << 20 : 0; }
 };
 
 // What a rank needs of its node's memory, in bytes. Beside a GPU's that is the program with CUDA
@@ -269,6 +272,23 @@ void check_memory(const JobPoint& point, const models::Model& model, const JobRe
   }
 }
 
+// Settles batch.micro as the job's start will, by the memory that is known here.
+void settle_micro(JobPoint& point, const models::Model& model, const JobRequest& request,
+                  const MemoryOfRanks& memory) {
+  Config& config = point.config;
+  if (config.batch.micro.is_known()) return;
+  FitsMemory fits = fits_anywhere;
+  if (memory.on_gpus && memory.gpu) fits = fits_gpu(*memory.gpu);
+  if (!memory.on_gpus && memory.node) fits = fits_node(request.tasks_per_node, *memory.node);
+  OpenMicro open{.config = config,
+                 .model = model,
+                 .grid = point.grid,
+                 .device = dry_device(config, point.grid, request.cpus_per_task),
+                 .on_gpus = memory.on_gpus};
+  open.device.gpu_memory = memory.gpu_bytes();
+  config.batch.micro.settle(settled_micro(open, fits).samples);
+}
+
 void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequest& request,
                  const FactsOfData& facts, const MemoryOfRanks& memory) {
   const Config& config = point.config;
@@ -283,9 +303,10 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
         "{} x {} tasks: {}{}", counted(point.nodes, "node"), request.tasks_per_node, error.what(),
         nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
+  settle_micro(point, model, request, memory);
   check_model_fits_grid(config, model, point.grid);
   plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
-  input.device.gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0;
+  input.device.gpu_memory = memory.gpu_bytes();
   point.memory = largest_of(plan::dry_run_largest(input));
   check_time(job_template, request, config);
   check_memory(point, model, request, input.device, memory);
@@ -316,11 +337,14 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
     const MemoryOfRanks memory{.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib};
     const bool is_range = request.nodes.least < request.nodes.most;
+    write_out_micro(point.config);
+    const MicroSize micro = point.config.batch.micro;
     if (is_range) choose_nodes(point, request, true);
     check_point(point, job_template, request, facts, memory);
     most = std::max(most, host_bytes(point.memory, on_gpus));
     if (!is_range) continue;
     JobPoint fewest = point;
+    fewest.config.batch.micro = micro;
     choose_nodes(fewest, request, false);
     check_point(fewest, job_template, request, facts, memory);
     check_fewest(fewest, point, request);

@@ -205,6 +205,8 @@ std::string options_text(const Config& config, const JobRequest& request, const 
     resolved.grid.ask_for(plan.points.front().grid,
                           config.run.same_bits ? Axes(Axis::kTensor) : kModelAxes);
   }
+  // A record of a run has what auto came to there.
+  if (!resolved.batch.micro.is_known()) resolved.batch.micro = {};
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
   // If a job that requests GPUs gets none, it shall report that and not compute on CPUs.
   if (given.uses("GRES") && resolved.run.device == "auto") resolved.run.device = "cuda";

@@ -50,6 +50,10 @@ bool joins_replicas(const ModelRequest& request) {
   return find_family(request.family).joins_replicas(request.keys);
 }
 
+bool depends_on_micro(const ModelRequest& request) {
+  return find_family(request.family).depends_on_micro();
+}
+
 ForeignKeys Family::keys_of_foreign(const Json& /*config*/) const {
   throw InternalError(fmt::format("{} reads no config.json", name()));
 }

@@ -64,9 +64,11 @@ Facts facts_of(const RunHistory& history) {
   if (const auto& config = history.config()) {
     facts.emplace_back("model", models::summary(config->model));
     facts.emplace_back("grid", config->grid.shape().to_string());
-    facts.emplace_back(
-        "batch", fmt::format("{} {} a step, micro-batches of {}", config->batch.global,
-                             tasks::task_of(config->model).samples_name(), config->batch.micro));
+    const std::optional<int>& micro = config->batch.micro.number();
+    facts.emplace_back("batch",
+                       fmt::format("{} {} a step, micro-batches of {}", config->batch.global,
+                                   tasks::task_of(config->model).samples_name(),
+                                   micro ? std::to_string(*micro) : "what fits"));
     facts.emplace_back("precision", config->run.precision);
   }
   if (!history.steps().empty()) {

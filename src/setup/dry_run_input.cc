@@ -27,9 +27,13 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
                                         {.inputs = parts.inputs, .targets = parts.targets});
               },
           .read_ahead = [&task, data](int count) { return task.most_read_ahead(data, count); },
-          .device = {.threads = config.run.threads.value_or(threads),
-                     .nccl = nccl_carries(device_request(config), grid.ranks())},
+          .device = dry_device(config, grid, threads),
           .keeps_order = algorithm_table(config.comm).keeps_order()};
+}
+
+plan::DryDevice dry_device(const Config& config, const GridShape& grid, int threads) {
+  return {.threads = config.run.threads.value_or(threads),
+          .nccl = nccl_carries(device_request(config), grid.ranks())};
 }
 
 plan::DryDevice dry_device(const ComputeDevice& device) {

@@ -42,9 +42,7 @@ struct SharedMemory {
 
 std::string text_of_shortage(const PeakMemory& memory, const SharedMemory& shared,
                              const FindRemedy& remedy) {
-  const auto fits = [=](const PeakMemory& other) {
-    return needed_on_node(other, shared.tasks) <= shared.mib;
-  };
+  const FitsMemory fits = fits_node(shared.tasks, shared.mib);
   const std::string each =
       fmt::format("about {} MiB ({} each: {}, {} program)", needed_on_node(memory, shared.tasks),
                   mib_of(memory.total + kProcessBytes), text_by_use(memory), mib_of(kProcessBytes));
@@ -145,6 +143,21 @@ std::int64_t mib_of(double bytes) {
   return static_cast<std::int64_t>(std::min(std::ceil(bytes / kMib), kMost));
 }
 
+FitsMemory fits_node(int tasks, std::int64_t node_mib) {
+  return [=](const PeakMemory& memory) { return needed_on_node(memory, tasks) <= node_mib; };
+}
+
+FitsMemory fits_gpu(std::int64_t gpu_mib) {
+  return [=](const PeakMemory& memory) { return mib_of(memory.total) <= gpu_mib; };
+}
+
+FitsMemory fits_here(Runtime& runtime, const ComputeDevice& device) {
+  const ops::Context& ctx = device.context;
+  if (ctx.device.kind != DeviceKind::kCpu) return fits_gpu(ctx.gpu_memory >> 20);
+  const SharedMemory shared = tightest_memory(runtime);
+  return fits_node(shared.tasks, shared.mib);
+}
+
 std::string usual_remedies(const FitsMemory& /*fits*/) {
   return std::string(kUsualRemedies);
 }
@@ -157,7 +170,7 @@ void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mi
 
 std::optional<std::string> gpu_shortage(const PeakMemory& memory, std::int64_t gpu_mib,
                                         const FindRemedy& remedy) {
-  const auto fits = [=](const PeakMemory& other) { return mib_of(other.total) <= gpu_mib; };
+  const FitsMemory fits = fits_gpu(gpu_mib);
   if (fits(memory)) return std::nullopt;
   return fmt::format("memory: a rank needs about {} MiB of its GPU ({}), which has {}: {}",
                      mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits));

@@ -144,7 +144,7 @@ class Search {
     };
     const GridShape& grid = run_.grid;
     add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
-    add("batch.micro", config.batch.micro, run_.config.batch.micro);
+    add("batch.micro", int{config.batch.micro}, int{run_.config.batch.micro});
     add("shard.stage", config.shard.stage, run_.config.shard.stage);
     if (config.shard.divides_state() && config.shard.group != run_.config.shard.group) {
       const auto replicas =

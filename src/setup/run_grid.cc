@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -160,7 +161,7 @@ void check_joined_replicas(const Config& config, const GridShape& grid) {
     throw ConfigError(
         fmt::format("model.batch_norm sync: {} data replicas do not divide the {} micro-batches of "
                     "a step (batch.global {} / batch.micro {}); {} would",
-                    replicas, micro_batches, config.batch.global, config.batch.micro, fewer));
+                    replicas, micro_batches, config.batch.global, int{config.batch.micro}, fewer));
   }
   const int runs = config.batch.runs.value_or(replicas);
   const auto work = parallel::WorkSplit::even(micro_batches, replicas, {runs, false, true});
@@ -172,19 +173,58 @@ void check_joined_replicas(const Config& config, const GridShape& grid) {
                   replicas, runs));
 }
 
-GridShape resolve_run_grid(const Config& config, int ranks) {
-  const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
+namespace {
+
+// The number of batch.micro is known.
+void check_batch(const Config& config, const GridShape& grid) {
   const int micro_batches = config.batch.global / config.batch.micro;
   const int replicas = grid.extent(kDataAxes);
   if (micro_batches < replicas) {
     throw ConfigError(
         fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
                     "than {} data replicas: each needs one at least",
-                    micro_batches, config.batch.global, config.batch.micro, replicas));
+                    micro_batches, config.batch.global, int{config.batch.micro}, replicas));
   }
   if (models::joins_replicas(config.model)) check_joined_replicas(config, grid);
   check_batch_runs(config, grid);
   check_micro_batches(config, grid);
+}
+
+}  // namespace
+
+std::vector<int> possible_micro(const Config& config, const GridShape& grid) {
+  const int global = config.batch.global, replicas = grid.extent(kDataAxes);
+  const bool divides = global % replicas == 0;
+  std::vector<int> possible;
+  Config tried = config;
+  const auto consider = [&](int size) {
+    const int micro_batches = global / size;
+    if (micro_batches < replicas || (divides && micro_batches % replicas != 0)) return;
+    try {
+      tried.batch.micro = size;
+      check_batch(tried, grid);
+      possible.push_back(size);
+    } catch (const ConfigError&) {
+    }
+  };
+  for (int size = 1; size <= global / size; ++size) {
+    if (global % size != 0) continue;
+    consider(size);
+    if (global / size != size) consider(global / size);
+  }
+  std::ranges::sort(possible, std::greater());
+  return possible;
+}
+
+GridShape resolve_run_grid(const Config& config, int ranks) {
+  const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
+  Config settled = config;
+  write_out_micro(settled);
+  if (!settled.batch.micro.is_known()) {
+    if (!possible_micro(settled, grid).empty()) return grid;
+    settled.batch.micro = 1;  // it is refused for what refuses the others, too
+  }
+  check_batch(settled, grid);
   return grid;
 }
 

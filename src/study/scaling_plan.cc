@@ -33,19 +33,23 @@ int ranks_of(const StudyPlan& plan, int nodes) {
   return static_cast<int>(ranks);
 }
 
+// What batch.micro is, or can be where it is not settled yet.
+int least_micro(const StudyPlan& plan) {
+  return micro_of_keys(plan.config).value_or(1);
+}
+
 // Returns the sequences per step of a point. In weak scaling they grow in proportion to the nodes.
 int batch_of(const StudyPlan& plan, const Point& point) {
   const int fewest = plan.nodes.front();
   const std::int64_t base = plan.config.batch.global;
   const std::int64_t batch = point.mode == Mode::kStrong ? base : base * point.nodes / fewest;
-  if (point.mode == Mode::kWeak &&
-      (base * point.nodes % fewest != 0 || batch % plan.config.batch.micro != 0)) {
+  const int micro = least_micro(plan);
+  if (point.mode == Mode::kWeak && (base * point.nodes % fewest != 0 || batch % micro != 0)) {
     throw ConfigError(
         fmt::format("weak scaling to {} nodes: batch.global {} of {} nodes does not grow to whole "
                     "micro-batches "
                     "of {}: give a multiple of {}",
-                    point.nodes, base, fewest, plan.config.batch.micro,
-                    std::int64_t{fewest} * plan.config.batch.micro));
+                    point.nodes, base, fewest, micro, std::int64_t{fewest} * micro));
   }
   if (static_cast<double>(batch) > limits::kSequences) {
     throw ConfigError(
@@ -63,7 +67,7 @@ void check_fits(const StudyPlan& plan, const Point& point) {
         "--ranks-per-node",
         point.grid.extents_text("x", kModelAxes), model_ranks, point.nodes, point.ranks));
   }
-  const int micro_batches = batch_of(plan, point) / plan.config.batch.micro;
+  const int micro_batches = batch_of(plan, point) / least_micro(plan);
   const int replicas = point.grid.extent(kDataAxes);
   if (micro_batches < replicas) {
     throw ConfigError(fmt::format(

@@ -91,7 +91,7 @@ Facts facts_of_plan(const StudyPlan& plan) {
            fmt::format("{} {} a step, in weak scaling on {} and in proportion on more; "
                        "micro-batches of {}",
                        plan.config.batch.global, tasks::task_of(plan.config.model).samples_name(),
-                       counted(plan.nodes.front(), "node"), plan.config.batch.micro)},
+                       counted(plan.nodes.front(), "node"), write_value(plan.config.batch.micro))},
           {"precision", plan.config.run.precision},
           {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
           {"steps", fmt::format("{} a run, {} of them before the measurement; repeats: {}",

@@ -144,7 +144,7 @@ std::string split_batch_text(const StartedRun& run) {
   const Config::Batch& batch = run.config.batch;
   const int replicas = run.step.stage().grid().shape().extent(kDataAxes);
   return fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}",
-                     batch_text(run.config), batch.global / batch.micro, batch.micro, replicas,
+                     batch_text(run.config), batch.global / batch.micro, int{batch.micro}, replicas,
                      replicas == 1 ? "" : "s");
 }
 

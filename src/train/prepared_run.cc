@@ -10,10 +10,12 @@
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/nearest_setting.h"
 #include "trireme/setup/run_grid.h"
+#include "trireme/setup/settled_micro.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/setup/step_traffic.h"
 
 #include "train/fabric_recorder.h"
+#include "train/micro_before.h"
 #include "train/shard_group.h"
 
 namespace trireme {
@@ -89,7 +91,9 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   Config config = wanted;
   const tasks::Task& task = tasks::task_of(config.model);
   Shape sample = models::sample_shape(config.model);
+  write_out_micro(config);
   BitsOfStart bits = settle_same_bits(runtime.world(), config);
+  const std::optional<MicroBefore> before = micro_before(runtime.world(), config);
   std::vector<optim::LearningRatePoint> rates =
       read_points_of_rate(runtime.world(), config.schedule.file);
   ComputeDevice device =
@@ -102,6 +106,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
       task.open(training_data(config), runtime.world());
   resolve_epochs(config, train_data->samples());
   models::Model model = models::resolve(config.model, train_data->facts());
+  std::string why_micro = settle_micro_here(runtime, device, model, grid, before, config);
   const ShardChoice shards = choose_shards(runtime, config, model, device, network, grid);
   auto validation_data = open_validation_data(runtime, config, task, *train_data);
   phases.done("data");
@@ -119,6 +124,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .task = task,
           .sample = sample,
           .bits = std::move(bits),
+          .why_micro = std::move(why_micro),
           .rates = std::move(rates),
           .device = std::move(device),
           .network = std::move(network),

@@ -34,6 +34,7 @@ struct RunPlan {
   const tasks::Task& task;
   Shape sample;  // of the task
   BitsOfStart bits;
+  std::string why_micro;  // why batch.micro is what it is; empty: the keys say so
   std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves
   ComputeDevice device;
   NetworkOfJob network;  // for which the communicators are planned

@@ -112,6 +112,7 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
                             .attention = run.attention,
                             .data = *run.train_data,
                             .network = watch->row()}));
+  if (!run.why_micro.empty()) print_line(run.why_micro);
   if (!run.placement.why.empty()) print_line(run.placement.why);
   // Where no step is left to train, they stay as they are.
   if (start_.step < total_steps()) write_records();

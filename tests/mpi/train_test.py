@@ -213,6 +213,44 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("resumed", 2, "--grid.data", "2"), self.whole)
         self.assertIn("going on from", self.output)
 
+    def test_micro_batches_that_a_run_settles_and_keeps(self):
+        flags = ["--batch.global", "24", "--batch.micro", "auto", "--checkpoint.every", "2", "--eval.every", "0",
+                 "--schedule.name", "constant", "--schedule.warmup", "2"]
+
+        def recorded(run):
+            (number,) = re.findall(r"(?m)^micro = (.*)$", (self.folder / run / "config.ini").read_text())
+            return number
+
+        whole = self.train("micro", 2, *flags, "--run.steps", "4")
+        self.assertIn("batch.micro auto: 12: all that a replica computes in a step\n", self.output)
+        self.assertIn("2 micro-batches of 12, over 2 data replicas", self.output)
+        self.assertEqual(recorded("micro"), "auto 12")
+        self.assertIn("micro-batches of 12", (self.folder / "micro/report.html").read_text())
+        self.assertEqual(self.train("micro-given", 2, *flags, "--batch.micro", "12", "--run.steps", "4"), whole)
+        self.assertNotIn("batch.micro auto", self.output)
+        self.train("micro-on", 2, *flags, "--run.steps", "2")
+        self.assertEqual(self.train("micro-on", 2, *flags, "--run.steps", "4"), whole)
+        self.assertIn("batch.micro auto: 12, as before\n", self.output)
+        self.assertNotIn("to rounding", self.output)
+        # On another grid it is the nearest that is not above it, and the next start keeps that.
+        self.train("micro-on", 3, *flags, "--run.steps", "6")
+        self.assertIn("batch.micro auto: 8 in place of 12: all that a replica computes in a step\n", self.output)
+        self.assertIn("batch.micro was auto 12, is auto 8", self.output)
+        self.train("micro-on", 1, *flags, "--run.steps", "8")
+        self.assertIn("batch.micro auto: 8, as before\n", self.output)
+        self.assertEqual(recorded("micro-on"), "auto 8")
+        # So does a run that had another number: given, or the default of earlier versions.
+        self.train("micro-4", 1, *flags, "--batch.micro", "4", "--run.steps", "2")
+        self.train("micro-4", 1, *flags, "--run.steps", "4")
+        self.assertIn("batch.micro auto: 4, as before\n", self.output)
+        # The settings that a run had are those of another grid too.
+        told = subprocess.run([PROGRAM, "memory", "--config", self.folder / "micro/config.ini", "--grid.data", "8"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertIn("batch.micro auto: 3: all that a replica computes in a step\n", told.stdout + told.stderr)
+        # A start that follows no earlier one settles it anew.
+        self.train("micro-4", 1, *flags, "--run.steps", "2", "--run.resume", "never")
+        self.assertIn("batch.micro auto: 24: all that a replica computes in a step\n", self.output)
+
     def test_same_bits_on_other_grids(self):
         flags = ["--run.same_bits", "true", "--batch.global", "16", "--batch.micro", "2", "--schedule.name",
                  "constant", "--schedule.warmup", "2", "--checkpoint.every", "6", "--optim.clip", "0.5",
@@ -684,6 +722,9 @@ class Train(unittest.TestCase):
                 # ... would be whole groups | 2
                 (2, ["--grid.pipeline", "2", "--grid.schedule", "interleaved", "--batch.global", "6",
                      "--batch.micro", "2"], 2, "a batch.global of 4 or 8 would be whole groups"),
+                (2, ["--batch.micro", "auto", "--run.same_bits", "true"], 2,
+                 "batch.micro is auto, but the bits of run.same_bits depend on it: give a number, or leave it out for 4"),
+                (4, ["--grid.data", "4", "--batch.global", "3", "--batch.micro", "auto"], 2, "replicas"),
                 (2, ["--grid.pipeline", "2", "--grid.chunks", "2"], 2, "grid.chunks is 2, but grid.schedule 1f1b"),
                 # bad input: `train`: a vocabulary that is not the data's | model.vocabulary is ..., but the
                 # data has ... tokens | 2

@@ -63,6 +63,12 @@ inline std::string value_placeholder(const std::string&) {
   return "TEXT";
 }
 
+// The text to write of a value; nothing where nobody gave one, so that it follows from elsewhere.
+template <class T>
+std::optional<std::string> written_value(const T& value) {
+  return write_value(value);
+}
+
 // Values of keys as texts, by the part of their names after the dot; keys that follow from
 // elsewhere are not there. So one layer can hold values of keys that another one declares.
 using OptionValues = std::map<std::string, std::string, std::less<>>;
@@ -149,7 +155,7 @@ class Options {
               {},
               on_change},
              [&target, limit](std::string_view text) { return read_value(text, target, limit); },
-             [&target] { return std::optional<std::string>(write_value(target)); }});
+             [&target] { return written_value(target); }});
   }
   // A key that may have no value: then the value follows from elsewhere. The text "auto" asks for
   // that explicitly.

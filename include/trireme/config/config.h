@@ -12,6 +12,7 @@
 #include "trireme/base/options.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
+#include "trireme/config/micro_size.h"
 #include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
@@ -55,7 +56,7 @@ struct Config {
 
   struct Batch {
     int global = 32;
-    int micro = 4;
+    MicroSize micro = {};
     std::optional<int> runs = {};  // empty: follows from the grid (step_options, step_setup.h)
     bool operator==(const Batch&) const = default;
   } batch;
@@ -237,6 +238,12 @@ std::string model_to_ini(const models::ModelRequest& model);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
 
+// Returns batch.micro as far as the keys decide it: the number that is given, or 4 where results
+// depend on it (run.same_bits, batch norms). Nothing: it is auto, which settled_micro.h settles.
+std::optional<int> micro_of_keys(const Config& config);
+// Gives batch.micro that number, if there is one.
+void write_out_micro(Config& config);
+
 // Returns how many runs the micro-batches of a step are (batch.runs, or with run.same_bits the
 // largest power of two up to 16 that divides them); 0: that follows from the grid.
 int runs_of_batch(const Config& config);
@@ -261,7 +268,7 @@ struct ChangedSetting {
 // resolved configuration; `origin` names it in errors. Lengths of schedule.* that have no value are
 // compared as they follow from run.steps. Keys of OnChange::kCompared are not compared here. Nor
 // are keys that `before` lacks, except that a missing key counts as "auto" if that is its default
-// and it is not of OnChange::kOtherRun.
+// and it is neither of OnChange::kOtherRun nor batch.micro, of which the number is recorded.
 std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
                                              const Config& now);
 

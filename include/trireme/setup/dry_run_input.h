@@ -12,6 +12,8 @@ namespace trireme {
 plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads = 1);
 
+// The device that its dry runs compute on, where no GPU is known.
+plan::DryDevice dry_device(const Config& config, const GridShape& grid, int threads = 1);
 // The device that a rank has chosen.
 plan::DryDevice dry_device(const ComputeDevice& device);
 

@@ -33,6 +33,16 @@ std::int64_t mib_of(double bytes);
 
 // Whether the ranks would fit if the largest held that.
 using FitsMemory = std::function<bool(const PeakMemory&)>;
+// The answers for so many ranks that share a node, and for a rank on its GPU.
+FitsMemory fits_node(int tasks, std::int64_t node_mib);
+FitsMemory fits_gpu(std::int64_t gpu_mib);
+// The answer where no memory is known.
+inline bool fits_anywhere(const PeakMemory& /*memory*/) {
+  return true;
+}
+// Collective over the world. Returns the answer for these ranks, by the memory that their nodes,
+// control groups or GPUs have, whatever is free of it.
+FitsMemory fits_here(Runtime& runtime, const ComputeDevice& device);
 // Returns what would need less memory, as in "a smaller batch.micro". Given what fits, it may
 // search (nearest_setting.h).
 using FindRemedy = std::function<std::string(const FitsMemory&)>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/comm/grid_shape.h"
 #include "trireme/config/config.h"
@@ -15,8 +16,14 @@ GridShape with_shards(const GridShape& grid, const Config::Shard& shard);
 
 // Resolves grid.* and shard.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the
 // grid, a step has fewer micro-batches than the grid has replicas, they cannot be batch.runs runs
-// there, or a model that joins data replicas cannot be trained there.
+// there, or a model that joins data replicas cannot be trained there. Where batch.micro is not
+// settled yet, some number of possible_micro will do.
 GridShape resolve_run_grid(const Config& config, int ranks);
+
+// Returns what batch.micro can be on that grid, the largest first: divisors of batch.global that
+// leave each replica a micro-batch, and equally many where the replicas divide batch.global, in
+// numbers that batch.runs and grid.schedule take. The model is not asked.
+std::vector<int> possible_micro(const Config& config, const GridShape& grid);
 
 // Checks the run of a model that joins data replicas (models::Family::joins_replicas). Throws
 // ConfigError where the replicas do not divide the micro-batches of a step, and for a batch.runs or

@@ -6,6 +6,7 @@
 //   points.csv, summary.csv, report.html
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,18 @@ std::vector<GridShape> read_grids(const std::string& text);
 // it is compared with. Throws ConfigError for a grid or a batch that does not fit a number of
 // nodes.
 std::vector<Point> points_of(const StudyPlan& plan);
+
+// The memory of a node, and of a GPU, in MiB, as far as it is known.
+struct KnownMemory {
+  std::optional<std::int64_t> node = {}, gpu = {};
+};
+
+// Settles batch.micro of the plan, if it is open (micro_of_keys): one number for all points, so
+// that they can be compared. It is the one of the study that `folder` holds, if any; otherwise the
+// largest that every point can have and for none is above what settled_micro returns for this
+// memory.
+void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::string& folder,
+                  const KnownMemory& memory);
 
 // Returns the point of the other mode that trains the same thing: at the fewest nodes strong and
 // weak scaling have the same batch. nullopt at more nodes.

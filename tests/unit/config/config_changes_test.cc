@@ -121,9 +121,19 @@ TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {
 }
 
 // Neither keys that an older version did not have, nor those of a newer one.
+TEST(Config, WhatMicroBatchesCameToIsCompared) {
+  Config before, now;
+  before.batch.micro.settle(16);
+  now.batch.micro = 16;
+  EXPECT_EQ(changes(config_to_ini(before), now), "");
+  EXPECT_EQ(changes(config_to_ini(now), before), "");
+  now.batch.micro = 4;  // the default of earlier versions
+  EXPECT_EQ(changes(config_to_ini(now), before), "batch.micro was 4, is auto 16");
+}
+
 TEST(Config, WhatWasNotRecordedIsNotCompared) {
   Config now;
-  now.batch.micro = 2;
+  now.batch.micro = 2;  // a run records the number
   now.model.keys["width"] = "64";
   now.run.steps = 3;
   EXPECT_EQ(changes("[optim]\nlr = 0.5\nnovel = 3\n[new]\nkey = 1\n", now),

@@ -417,6 +417,40 @@ TEST(Config, CheckpointsAsOftenAsIsBestNeedTheTimeBetweenFailures) {
   EXPECT_EQ(refusal({"--checkpoint.every", "auto", "--checkpoint.mtbf", "24"}), "no error");
 }
 
+TEST(Config, ResultsDependOnNoMicroBatchThatTheMachineSettles) {
+  EXPECT_FALSE(parsed({}).batch.micro.is_known());
+  EXPECT_EQ(refusal({"--batch.micro", "auto"}), "no error");
+  EXPECT_EQ(refusal({"--batch.micro", "auto", "--batch.micro", "2", "--run.same_bits", "true"}),
+            "no error");
+  // bad input: `train`: `batch.micro auto` with `run.same_bits` | batch.micro is auto, but the bits
+  // of run.same_bits depend on it: give a number, or leave it out for 4 | 2
+  EXPECT_EQ(refusal({"--batch.micro", "auto", "--run.same_bits", "true"}),
+            "batch.micro is auto, but the bits of run.same_bits depend on it: give a number, or "
+            "leave it out for 4");
+  // bad input: `train`: `batch.micro auto` with batch norms | batch.micro is auto, but what the
+  // batch norms of model.family mobilenet_v2 compute depends on it: give a number, or leave it out
+  // for 4 | 2
+  EXPECT_EQ(refusal({"--model.family", "mobilenet_v2", "--batch.micro", "auto"}),
+            "batch.micro is auto, but what the batch norms of model.family mobilenet_v2 compute "
+            "depends on it: give a number, or leave it out for 4");
+  // Left out it is 4 there, which must divide batch.global.
+  EXPECT_EQ(refusal({"--batch.global", "6"}), "no error");
+  EXPECT_EQ(refusal({"--batch.global", "6", "--run.same_bits", "true"}),
+            "batch.global is 6, which is no multiple of batch.micro, 4: set batch.global to 4 or "
+            "8, or batch.micro to 3");
+  // What is written reads back as the same.
+  Config config = parsed({"--batch.micro", "auto"});
+  EXPECT_NE(config_to_ini(config).find("micro = auto\n"), std::string::npos);
+  EXPECT_TRUE(config_from_ini(config_to_ini(config), "a file").batch.micro.is_written_auto());
+  EXPECT_EQ(config_to_ini(Config()).find("micro"), std::string::npos);
+  config.batch.micro.settle(16);
+  const Config record = config_from_ini(config_to_ini(config), "a file");
+  EXPECT_TRUE(record.batch.micro.is_written_auto());
+  EXPECT_EQ(record.batch.micro.number(), 16);
+  EXPECT_EQ(refusal({"--batch.micro", "auto 0"}),
+            "--batch.micro auto 0: must be at least 1 and at most 16777216");
+}
+
 TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   Config config;
   config.batch.global = 24;

@@ -11,6 +11,7 @@
 
 #include "study/scaling_files.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace trireme::scaling {
 namespace {
@@ -304,6 +305,23 @@ TEST(Scaling, StrongAndWeakAreOnePointAtTheFewestNodes) {
     EXPECT_EQ(config_to_ini(config_of(both, point, "run")),
               config_to_ini(config_of(both, *twin, "run")));
   }
+}
+
+TEST(Scaling, AllPointsHaveOneMicroBatch) {
+  const auto settled = [](std::vector<int> nodes, const std::string& folder = "") {
+    StudyPlan plan = plan_of({Mode::kStrong, Mode::kWeak}, std::move(nodes), 2);
+    plan.config.model.keys = {{"preset", "test-gpt"}};
+    settle_micro(plan, points_of(plan), folder, {});
+    return int{plan.config.batch.micro};
+  };
+  EXPECT_EQ(settled({1}), 32);
+  EXPECT_EQ(settled({1, 2, 4}), 8);
+  // A study goes on with the one that it began with.
+  const testing::TemporaryFolder folder;
+  StudyPlan begun = plan_of({Mode::kStrong}, {1}, 1);
+  begun.config.batch.micro = 2;
+  StudyFolder(folder.path().string(), begun);
+  EXPECT_EQ(settled({1, 2, 4}, folder.path().string()), 2);
 }
 
 TEST(Scaling, CheckpointsAreCountedInSteps) {

@@ -1,0 +1,79 @@
+// The batch.micro of a study that gives no number.
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/setup/dry_run_input.h"
+#include "trireme/setup/run_grid.h"
+#include "trireme/setup/settled_micro.h"
+#include "trireme/study/scaling_study.h"
+#include "trireme/tasks/task.h"
+
+namespace trireme::scaling {
+namespace {
+
+std::optional<int> micro_of_study(const std::string& folder) {
+  const std::string path = folder + "/study.json";
+  if (folder.empty() || !look_at(path, ExitStatus::kRunFolder).is_there()) return {};
+  const Json study = Json::parse_or_null(read_file(path, ExitStatus::kRunFolder));
+  const Json* config = study.find("config");
+  if (config == nullptr || !config->is_text()) return {};
+  try {
+    return micro_of_keys(config_from_ini(config->text(), path));
+  } catch (const ConfigError&) {  // it is no study of these settings, and will be refused
+    return {};
+  }
+}
+
+FitsMemory fits_known(const StudyPlan& plan, const KnownMemory& memory, bool on_gpus) {
+  if (on_gpus && memory.gpu) return fits_gpu(*memory.gpu);
+  if (!on_gpus && memory.node) return fits_node(plan.ranks_per_node, *memory.node);
+  return fits_anywhere;
+}
+
+}  // namespace
+
+void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::string& folder,
+                  const KnownMemory& memory) {
+  write_out_micro(plan.config);
+  if (plan.config.batch.micro.is_known()) return;
+  if (const std::optional<int> before = micro_of_study(folder)) {
+    plan.config.batch.micro = *before;
+    return;
+  }
+  const bool on_gpus = plan.config.run.device == "cuda";
+  const FitsMemory fits = fits_known(plan, memory, on_gpus);
+  const models::Model model =
+      models::resolve(plan.config.model,
+                      tasks::task_of(plan.config.model).facts_on_this_host(plan.config.data.train));
+  std::optional<std::vector<int>> of_all;
+  int most = plan.config.batch.global;
+  for (const Point& point : points) {
+    if (point.repeat > 1) continue;
+    const Config config = config_of(plan, point, "run");
+    const GridShape grid = resolve_run_grid(config, point.grid.ranks());
+    OpenMicro open{.config = config,
+                   .model = model,
+                   .grid = grid,
+                   .device = dry_device(config, grid),
+                   .on_gpus = on_gpus};
+    if (on_gpus) open.device.gpu_memory = memory.gpu.value_or(0) << 20;
+    most = std::min(most, settled_micro(open, fits).samples);
+    const std::vector<int> possible = possible_micro(config, grid);
+    std::vector<int> common;
+    if (of_all) {
+      std::ranges::set_intersection(*of_all, possible, std::back_inserter(common), std::greater());
+    }
+    of_all = of_all ? common : possible;
+  }
+  std::vector<int> sizes = of_all.value_or(std::vector<int>());
+  std::erase_if(sizes, [&](int size) { return size > most; });
+  // Where the points have none in common, the check of the points tells what keeps this from them.
+  plan.config.batch.micro = sizes.empty() ? 1 : sizes.front();
+}
+
+}  // namespace trireme::scaling
