@@ -7,6 +7,8 @@
 #include "trireme/base/text.h"
 #include "trireme/job/job_script.h"
 #include "trireme/setup/dry_run_input.h"
+#include "trireme/setup/run_grid.h"
+#include "trireme/setup/settled_micro.h"
 #include "trireme/setup/step_traffic.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
@@ -58,8 +60,15 @@ Config config_of(const TopoArguments& given) {
   return config_from_ini(read_run_config(given.config), given.config);
 }
 
-GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {
+GridTraffic traffic_of_step(const Config& given, const GridShape& shape) {
+  Config config = given;
   const models::Model model = models::resolve(config.model, facts_to_check(config));
+  write_out_micro(config);
+  if (!config.batch.micro.is_known()) {
+    const OpenMicro open{.config = config, .model = model, .grid = shape};
+    const bool can_start = !possible_micro(config, shape).empty();
+    config.batch.micro.settle(can_start ? settled_micro(open, fits_anywhere).samples : 1);
+  }
   plan::DryRunInput input = dry_run_input(config, model, shape);
   parallel::WorkSplit& work = input.step.work;
   if (work.micro_batches() < work.replicas()) {
