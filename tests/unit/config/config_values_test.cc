@@ -23,6 +23,7 @@ TEST(Config, WordsNameTheirChoices) {
   EXPECT_EQ(refusal({"--optim.name", "adamm"}),
             "--optim.name adamm: is not one of adafactor, adam, adamw, lamb, lars, lion, muon, "
             "schedule_free, sgd; did you mean adam?");
+  EXPECT_TRUE(refusal({"--optim.name", "adamW"}).ends_with("; did you mean adamw?"));
   EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
   EXPECT_EQ(
       refusal({"--schedule.name", "cos"}),

@@ -118,6 +118,10 @@ TEST(Options, NamesOfOtherProgramsSuggestOurs) {
   EXPECT_EQ(nearest_name("T_mult", {"schedule.period", "schedule.period_factor"}),
             "schedule.period_factor");
   EXPECT_EQ(nearest_name("gpu", {"auto", "cpu", "cuda"}), "cuda");
+  // Capital letters count least.
+  EXPECT_EQ(nearest_name("adamW", {"adam", "adamw"}), "adamw");
+  EXPECT_EQ(nearest_name("Optim.LR", known), "optim.lr");
+  EXPECT_EQ(nearest_name("CPU", {"auto", "cpu", "cuda"}), "cpu");
 }
 
 TEST(Options, AsksForHelpInSeveralWays) {
