@@ -35,6 +35,10 @@ class RateTable {
           fmt::format("{}: no line has a step and a part of optim.lr, as in 100 0.5", origin_));
     }
     const double most = std::ranges::max(points_, {}, &LearningRatePoint::part).part;
+    if (most == 0.0) {
+      throw ConfigError(fmt::format(
+          "{}: no part is above 0, so that nothing would train: the largest must be 1", origin_));
+    }
     if (most != 1.0) {
       throw ConfigError(
           fmt::format("{}: the largest part is {}, but optim.lr is the peak, so the largest must "

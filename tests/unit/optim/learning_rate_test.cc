@@ -285,6 +285,11 @@ TEST(LearningRate, AFaultyTableIsNamedByItsLine) {
   EXPECT_EQ(refusal("1 0.0003\n20 0"),
             "schedule.file F: the largest part is 0.0003, but optim.lr is the peak, so the largest "
             "must be 1: divide all by 0.0003, and give the peak as optim.lr");
+  // bad input: `train`: `schedule.file` whose parts are all 0 | schedule.file FILE: no part is
+  // above 0, so that nothing would train: the largest must be 1 | 2
+  EXPECT_EQ(refusal("1 0\n20 0"),
+            "schedule.file F: no part is above 0, so that nothing would train: the largest must be "
+            "1");
 }
 
 TEST(LearningRate, WarmUpDefaultsToATenthOfTheRunAtMost100) {
