@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/config/optimizer_config.h"
+
 namespace trireme {
 
 namespace {
@@ -116,8 +118,12 @@ std::string averaged_by(std::string_view tensor) {
 void take_averages(const Checkpoint& checkpoint, std::span<TensorSlice> slices) {
   const auto& tensors = checkpoint.contents().tensors;
   if (std::ranges::none_of(tensors, is_average, &CheckpointTensor::name)) {
+    const Config config = config_from_ini(checkpoint.info().config, checkpoint.path());
     throw CheckpointError(fmt::format(
-        "{}: holds no average of the weights: its run had optim.average none", checkpoint.path()));
+        "{}: holds no average of the weights: its run had {}", checkpoint.path(),
+        optimizer_of(config).rule_averages()
+            ? "schedule_free, whose weights are an average themselves: leave --weights out"
+            : "optim.average none"));
   }
   for (TensorSlice& slice : slices) {
     std::string average;

@@ -354,6 +354,12 @@ class Train(unittest.TestCase):
         status, said = evaluation("no-average", "--weights", "average")
         self.assertEqual(status, 4)
         self.assertIn("holds no average of the weights: its run had optim.average none", said)
+        # bad input: `eval`, `export`: `--weights average` of a run with `schedule_free` | ...: holds no average of the
+        # weights: its run had schedule_free, whose weights are an average themselves: leave --weights out | 4
+        self.train("schedule-free", 1, *few, "--run.steps", "2", "--optim.name", "schedule_free")
+        status, said = evaluation("schedule-free", "--weights", "average")
+        self.assertEqual(status, 4)
+        self.assertIn("its run had schedule_free, whose weights are an average themselves: leave --weights out", said)
         # The average goes on, on any grid.
         self.train("average-parted", 4, *few, *average, "--run.steps", "4", "--shard.stage", "3", "--shard.group", "2")
         self.assertEqual(self.train("average-parted", 2, *few, *average, "--run.steps", "8", "--grid.pipeline", "2"),
