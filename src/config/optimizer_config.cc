@@ -1,6 +1,7 @@
 #include "trireme/config/optimizer_config.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -73,9 +74,11 @@ optim::RuleSettings settings_of(const Config& config, std::string_view rule) {
                   shown(std::string(group)), what));
 }
 
-// "lr=0.5", "decay=0" or "lion".
-void read_setting(const Config& config, std::string_view text, const std::string& setting,
-                  optim::RuleGroup& group) {
+constexpr const char* kRuleOfGroup = "optimizer";
+
+// "lr=0.5", "decay=0" or "lion". Returns what it sets: "lr", "decay" or kRuleOfGroup.
+std::string read_setting(const Config& config, std::string_view text, const std::string& setting,
+                         optim::RuleGroup& group) {
   const std::size_t equals = setting.find('=');
   if (equals == std::string::npos) {
     const std::vector<std::string> names = optim::rule_names();
@@ -84,7 +87,7 @@ void read_setting(const Config& config, std::string_view text, const std::string
                                      fmt::join(names, ", ")));
     }
     group.rule = settings_of(config, setting);
-    return;
+    return kRuleOfGroup;
   }
   const std::string name = setting.substr(0, equals);
   if (name != "lr" && name != "decay") refuse_group(text, fmt::format("has no {}", shown(name)));
@@ -93,6 +96,7 @@ void read_setting(const Config& config, std::string_view text, const std::string
     refuse_group(text, fmt::format("has a factor that is no number from 0: {}", shown(setting)));
   }
   (name == "lr" ? group.rate : group.decay) = static_cast<float>(factor);
+  return name;
 }
 
 std::vector<optim::RuleGroup> groups_of(const Config& config) {
@@ -109,8 +113,10 @@ std::vector<optim::RuleGroup> groups_of(const Config& config) {
     std::istringstream settings(text.substr(colon + 1));
     std::string setting;
     if (!(settings >> setting)) refuse_group(text, "says nothing of its parameters");
+    std::set<std::string> set;
     do {
-      read_setting(config, text, setting, group);
+      const auto [kind, is_new] = set.insert(read_setting(config, text, setting, group));
+      if (!is_new) refuse_group(text, fmt::format("has more than one {}", *kind));
     } while (settings >> setting);
   }
   if (groups.empty()) refuse_group(config.optim.groups, "holds no group");

@@ -135,6 +135,16 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
             "adamw, lamb, lars, lion, "
             "muon, schedule_free, sgd" +
                 expected);
+  // bad input: `train`: an optimizer or a factor twice in a group of `optim.groups` | optim.groups:
+  // *: lamb lars has more than one optimizer; expected ... | 2
+  EXPECT_EQ(refused("*: lamb lars"),
+            "optim.groups: *: lamb lars has more than one optimizer" + expected);
+  EXPECT_EQ(refused("*: lion lion"),
+            "optim.groups: *: lion lion has more than one optimizer" + expected);
+  EXPECT_EQ(refused("*: lr=1 lion lr=2"),
+            "optim.groups: *: lr=1 lion lr=2 has more than one lr" + expected);
+  EXPECT_EQ(refused("*: decay=0 decay=0"),
+            "optim.groups: *: decay=0 decay=0 has more than one decay" + expected);
   EXPECT_EQ(refused("*: eps=2"), "optim.groups: *: eps=2 has no eps" + expected);
   EXPECT_EQ(refused("*: lr=-1"),
             "optim.groups: *: lr=-1 has a factor that is no number from 0: lr=-1" + expected);
