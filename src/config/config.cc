@@ -102,6 +102,14 @@ void check_loss_scale(const Config& config) {
         "optim.loss_scale is {}, but run.precision is {}: only fp16 needs one, so leave it out",
         config.optim.loss_scale, config.run.precision));
   }
+  const int interval = config.optim.loss_scale_interval;
+  const bool searches = config.run.precision == "fp16" && !fixed;
+  if (searches || interval == Config::Optim().loss_scale_interval) return;
+  throw ConfigError(fmt::format(
+      "optim.loss_scale_interval is {}, but {}, so leave it out", interval,
+      fixed
+          ? fmt::format("optim.loss_scale is {}: only dynamic doubles", config.optim.loss_scale)
+          : fmt::format("run.precision is {}: only fp16 has a loss scale", config.run.precision)));
 }
 
 void check_same_bits(const Config& config) {

@@ -129,12 +129,14 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
       between(1, limits::kSequences), OnChange::kRounding);
 }
 
-// "auto: 0.001; lion 0.0001": what a key has that is not given, by rule, where rules differ.
+// "auto: 0.001; lion 0.0001": what a key has that is not given, by rule, where rules that read it
+// differ. Without `key` all read it.
 template <class Default>
-std::string auto_text(const Default& of) {
+std::string auto_text(const Default& of, std::string_view key = {}) {
   std::string text = fmt::format("auto: {}", of(optim::rule_kind("adamw")));
   for (const optim::RuleKind& kind : optim::rule_kinds()) {
-    if (of(kind) != of(optim::rule_kind("adamw"))) {
+    const bool reads = key.empty() || kind.has(key);
+    if (reads && of(kind) != of(optim::rule_kind("adamw"))) {
       text += fmt::format("; {} {}", kind.name, of(kind));
     }
   }
@@ -164,17 +166,17 @@ void add_update_keys(Options& options, Config::Optim& optim) {
               "norms and biases decay as other weights do", {}, OnChange::kResults);
   options.add("optim.beta1", optim.beta1, "",
               "Adam, AdamW, LAMB, Lion: decay of the gradient's average; " +
-                  auto_text([](const RuleKind& kind) { return kind.defaults.beta1; }),
+                  auto_text([](const RuleKind& kind) { return kind.defaults.beta1; }, "beta1"),
               at_least_and_below(0, 1), OnChange::kResults);
   options.add(
       "optim.beta2", optim.beta2, "",
       "Adam, AdamW, LAMB: decay of the squared gradient's average; Lion: of the average that is "
       "kept; " +
-          auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }),
+          auto_text([](const RuleKind& kind) { return kind.defaults.beta2; }, "beta2"),
       at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.eps", optim.eps, "",
               "Adam, AdamW, LAMB: added to the denominator; Adafactor: the least denominator; " +
-                  auto_text([](const RuleKind& kind) { return kind.defaults.epsilon; }),
+                  auto_text([](const RuleKind& kind) { return kind.defaults.epsilon; }, "eps"),
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
@@ -186,10 +188,11 @@ void add_update_keys(Options& options, Config::Optim& optim) {
               "each element of the gradients is limited to this and its negative, before both; 0: "
               "never",
               between(0, limits::kReal), OnChange::kResults);
-  options.add("optim.momentum", optim.momentum, "",
-              "SGD, LARS, Muon: momentum; " +
-                  auto_text([](const RuleKind& kind) { return kind.defaults.momentum; }),
-              at_least_and_below(0, 1), OnChange::kResults);
+  options.add(
+      "optim.momentum", optim.momentum, "",
+      "SGD, LARS, Muon: momentum; " +
+          auto_text([](const RuleKind& kind) { return kind.defaults.momentum; }, "momentum"),
+      at_least_and_below(0, 1), OnChange::kResults);
   options.add(
       "optim.nesterov", optim.nesterov, "",
       "SGD, LARS, Muon: Nesterov's momentum: a step goes by the gradient and the momentum that "

@@ -129,7 +129,8 @@ bool some_rule(const optim::OptimizerConfig& optimizer, const Is& is) {
   const auto holds = [&](const optim::RuleSettings& rule) {
     return is(optim::rule_kind(rule.name));
   };
-  return holds(optimizer.rule) ||
+  const bool has_others = optim::rule_kind(optimizer.rule.name).of_matrices;
+  return holds(optimizer.rule) || (has_others && holds(optimizer.others)) ||
          std::ranges::any_of(optimizer.groups, [&](const optim::RuleGroup& group) {
            return group.rule && holds(*group.rule);
          });
@@ -151,69 +152,103 @@ void check_decay(const Config::Optim& optim) {
 }
 
 void check_nesterov(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
-  if (!optim.nesterov.value_or(false)) return;
-  if (!some_rule(optimizer, [](const optim::RuleKind& kind) { return kind.has_nesterov; })) {
-    throw ConfigError(
-        fmt::format("optim.nesterov is true, but optim.name is {}: only lars, muon and sgd have it",
-                    optim.name));
-  }
   // The optimizer has an fp32 number, in which the least numbers are 0, too.
-  if (optimizer.rule.momentum == 0.0f) {
+  if (optim.nesterov.value_or(false) && optimizer.rule.momentum == 0.0f) {
     throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   }
 }
 
-// Keys of a rule that no parameter gets would do nothing.
+[[noreturn]] void refuse_key_of_rules(std::string_view key, std::string_view used,
+                                      bool is_auto_without) {
+  std::vector<std::string_view> others;
+  for (const optim::RuleKind& kind : optim::rule_kinds()) {
+    if (kind.has(key)) others.push_back(kind.name);
+  }
+  throw ConfigError(
+      fmt::format("optim.{} is given, but optim.name is {}: only {} {} it, so leave it out{}", key,
+                  used, fmt::join(others, ", "), others.size() == 1 ? "has" : "have",
+                  is_auto_without ? ", or give auto" : ""));
+}
+
+// Keys of a rule that no parameter gets would do nothing. Earlier versions recorded AdamW's
+// defaults for every rule: such a record is taken.
 void check_keys_of_rules(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
-  const auto refuse = [&](std::string_view key, std::string_view rule) {
-    throw ConfigError(
-        fmt::format("{} is given, but optim.name is {}: only {} has it, so leave it out", key,
-                    optim.name, rule));
+  const Config::Optim usual, recorded = with_defaults_of_rule(usual);
+  const auto is_given = [](const std::optional<double>& key, const std::optional<double>& was) {
+    return key && key != was;
   };
-  if (optim.adamw_lr && !optim::rule_kind(optim.name).of_matrices) refuse("optim.adamw_lr", "muon");
-  const Config::Optim usual;
   const struct {
-    std::string_view key, rule;
-    bool given;
+    std::string_view key;
+    bool given, is_auto_without = false;
   } keys[] = {
-      {"optim.muon_scale", "muon", optim.muon_scale != usual.muon_scale},
-      {"optim.muon_precision", "muon", optim.muon_precision.has_value()},
-      {"optim.muon_heads", "muon", optim.muon_heads},
-      {"optim.lamb_clip", "lamb", optim.lamb_clip != usual.lamb_clip},
-      {"optim.lars_coefficient", "lars", optim.lars_coefficient != usual.lars_coefficient},
-      {"optim.adafactor_clip", "adafactor", optim.adafactor_clip != usual.adafactor_clip},
-      {"optim.adafactor_decay", "adafactor", optim.adafactor_decay != usual.adafactor_decay},
+      {"beta1", is_given(optim.beta1, recorded.beta1), true},
+      {"beta2", is_given(optim.beta2, recorded.beta2), true},
+      {"eps", is_given(optim.eps, recorded.eps), true},
+      {"momentum", is_given(optim.momentum, recorded.momentum), true},
+      {"nesterov", optim.nesterov.value_or(false), true},
+      {"muon_scale", optim.muon_scale != usual.muon_scale},
+      {"muon_precision", optim.muon_precision.has_value(), true},
+      {"muon_heads", optim.muon_heads},
+      {"lamb_clip", optim.lamb_clip != usual.lamb_clip},
+      {"lars_coefficient", optim.lars_coefficient != usual.lars_coefficient},
+      {"adafactor_clip", optim.adafactor_clip != usual.adafactor_clip},
+      {"adafactor_decay", optim.adafactor_decay != usual.adafactor_decay},
   };
-  for (const auto& [key, rule, given] : keys) {
-    const auto is = [rule = rule](const optim::RuleKind& kind) { return kind.name == rule; };
-    if (given && !some_rule(optimizer, is)) refuse(key, rule);
+  for (const auto& [key, given, is_auto_without] : keys) {
+    const auto has = [key = key](const optim::RuleKind& kind) { return kind.has(key); };
+    if (given && !some_rule(optimizer, has)) {
+      refuse_key_of_rules(key, optim.name, is_auto_without);
+    }
+  }
+  // It is beside Muon alone that AdamW has a rate of its own.
+  if (optim.adamw_lr && !optim::rule_kind(optim.name).has("adamw_lr")) {
+    refuse_key_of_rules("adamw_lr", optim.name, true);
   }
 }
 
-void check_average(const Config& config) {
-  const Config usual;
-  const Config::Optim& optim = config.optim;
-  const auto refuse = [](std::string_view key, const char* why) {
-    throw ConfigError(fmt::format("{} is given, but {}", key, why));
-  };
-  const bool none = optim.average == "none";
-  constexpr const char* kNone =
-      "optim.average is none: give --optim.average ema or swa, or leave it out";
-  if (none && config.eval.weights == "average") refuse("eval.weights average", kNone);
-  if (none && !(optim.average_from == usual.optim.average_from))
-    refuse("optim.average_from", kNone);
-  if (optim.average_decay != usual.optim.average_decay && optim.average != "ema") {
-    refuse("optim.average_decay", "optim.average is not ema: leave it out");
+[[noreturn]] void refuse_given(std::string_view key, std::string_view why) {
+  throw ConfigError(fmt::format("{} is given, but {}", key, why));
+}
+
+// What would follow from an average of weights that the run does not keep.
+void refuse_keys_of_average(const Config& config, std::string_view why) {
+  if (config.eval.weights == "average") refuse_given("eval.weights average", why);
+  if (!(config.optim.average_from == Config::Optim().average_from)) {
+    refuse_given("optim.average_from", why);
   }
-  const bool rule_averages = optimizer_of(config).rule_averages();
-  if (none && !rule_averages && optim.recompute_norms) refuse("optim.recompute_norms", kNone);
-  if (!rule_averages) return;
-  if (!none) refuse("optim.average", "schedule_free averages the weights itself: leave it out");
+}
+
+// Schedule-free rules average weights themselves.
+void check_schedule_free(const Config& config) {
+  if (config.optim.average != "none") {
+    refuse_given("optim.average", "schedule_free averages the weights itself: leave it out");
+  }
+  refuse_keys_of_average(config, "schedule_free's weights are an average themselves: leave it out");
   if (config.schedule.name != "constant") {
     throw ConfigError(
         fmt::format("schedule.name is {}, but schedule_free's average takes the place of a decay: "
                     "give --schedule.name constant, which has a warm-up, too",
                     config.schedule.name));
+  }
+}
+
+void check_average(const Config& config) {
+  const Config::Optim& optim = config.optim;
+  if (optimizer_of(config).rule_averages()) {
+    check_schedule_free(config);
+  } else if (optim.average == "none") {
+    constexpr std::string_view kNone =
+        "optim.average is none: give --optim.average ema or swa, or leave it out";
+    refuse_keys_of_average(config, kNone);
+    if (optim.recompute_norms) refuse_given("optim.recompute_norms", kNone);
+  }
+  if (optim.average_decay != Config::Optim().average_decay && optim.average != "ema") {
+    refuse_given("optim.average_decay", "optim.average is not ema: leave it out");
+  }
+  if (optim.recompute_norms && !models::depends_on_micro(config.model)) {
+    refuse_given(
+        "optim.recompute_norms",
+        fmt::format("model.family {} has no batch norms: leave it out", config.model.family));
   }
 }
 
@@ -260,8 +295,8 @@ int recomputed_steps(const Config& config, const nn::ModelPlan& model) {
 void check_optimizer(const Config& config) {
   const optim::OptimizerConfig optimizer = optimizer_of(config);
   check_decay(config.optim);
-  check_nesterov(config.optim, optimizer);
   check_keys_of_rules(config.optim, optimizer);
+  check_nesterov(config.optim, optimizer);
   check_average(config);
 }
 

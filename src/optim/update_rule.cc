@@ -10,6 +10,10 @@
 
 namespace trireme::optim {
 
+bool RuleKind::has(std::string_view key) const {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
 std::span<const RuleKind> rule_kinds() {
   static const std::array kKinds = {
       RuleKind{.name = "adafactor",
@@ -18,16 +22,19 @@ std::span<const RuleKind> rule_kinds() {
                             .epsilon = std::numeric_limits<float>::epsilon(),
                             .weight_decay = 0.0f,
                             .largest = 1.0f},
+               .keys = {"eps", "adafactor_clip", "adafactor_decay"},
                .counts_updates = true,
                .make = make_adafactor},
       RuleKind{.name = "adam",
                .defaults = {.name = "adam", .coupled_decay = true, .momentum = 0.9f},
                .with_other_decay = "adamw",
+               .keys = {"beta1", "beta2", "eps"},
                .counts_updates = true,
                .make = make_adamw},
       RuleKind{.name = "adamw",
                .defaults = {.momentum = 0.9f},
                .with_other_decay = "adam",
+               .keys = {"beta1", "beta2", "eps"},
                .counts_updates = true,
                .make = make_adamw},
       RuleKind{.name = "lamb",
@@ -36,33 +43,37 @@ std::span<const RuleKind> rule_kinds() {
                             .epsilon = 1e-6f,
                             .weight_decay = 0.01f,
                             .momentum = 0.9f},
+               .keys = {"beta1", "beta2", "eps", "lamb_clip"},
                .counts_updates = true,
                .make = make_lamb},
       RuleKind{.name = "lars",
                .learning_rate = 1.0,
                .defaults =
                    {.name = "lars", .weight_decay = 1e-4f, .coupled_decay = true, .momentum = 0.9f},
-               .has_nesterov = true,
+               .keys = {"momentum", "nesterov", "lars_coefficient"},
                .make = make_lars},
       RuleKind{.name = "lion",
                .learning_rate = 1e-4,
                .defaults = {.name = "lion", .beta2 = 0.99f, .weight_decay = 1.0f, .momentum = 0.9f},
+               .keys = {"beta1", "beta2"},
                .make = make_lion},
       RuleKind{.name = "muon",
                .defaults = {.name = "muon", .momentum = 0.95f, .nesterov = true},
-               .has_nesterov = true,
+               .keys = {"momentum", "nesterov", "muon_scale", "muon_precision", "muon_heads",
+                        "adamw_lr"},
                .of_matrices = true,
                .make = make_muon},
       RuleKind{.name = "schedule_free",
                .learning_rate = 2.5e-3,
                .defaults = {.name = "schedule_free", .beta2 = 0.999f, .momentum = 0.9f},
+               .keys = {"beta1", "beta2", "eps"},
                .counts_updates = true,
                .averages_weights = true,
                .make = make_schedule_free},
       RuleKind{.name = "sgd",
                .defaults = {.name = "sgd", .momentum = 0.9f},
                .with_other_decay = "sgd",
-               .has_nesterov = true,
+               .keys = {"momentum", "nesterov"},
                .make = make_sgd},
   };
   return kKinds;

@@ -140,12 +140,15 @@ struct RuleKind {
   // The rule that is the same with the other way of decay: itself if it takes either, empty if
   // there is none.
   std::string_view with_other_decay = {};
-  bool has_nesterov = false;
+  // What it reads of the keys optim.KEY that not every rule has: others do nothing with it.
+  std::vector<std::string_view> keys = {};
   bool counts_updates = false;  // it corrects averages by StepState::updates, from their begin on
   // Its master values are averages, which evaluations and exports have; steps have other weights.
   bool averages_weights = false;
   bool of_matrices = false;  // parameters that are no inner matrices (nn/parameter.h) get AdamW
   std::unique_ptr<UpdateRule> (*make)(const RuleSettings&) = nullptr;
+
+  bool has(std::string_view key) const;
 };
 
 std::span<const RuleKind> rule_kinds();

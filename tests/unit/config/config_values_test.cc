@@ -97,6 +97,17 @@ TEST(Config, LossScalesAreForFp16) {
   EXPECT_EQ(refusal({"--run.precision", "bf16", "--optim.loss_scale", "128"}),
             "optim.loss_scale is 128, but run.precision is bf16: only fp16 needs one, so leave it "
             "out");
+  // bad input: `train`: `optim.loss_scale_interval` without a loss scale that is searched for |
+  // optim.loss_scale_interval is 15, but run.precision is fp32: only fp16 has a loss scale, so
+  // leave it out | 2
+  EXPECT_EQ(refusal({"--optim.loss_scale_interval", "15"}),
+            "optim.loss_scale_interval is 15, but run.precision is fp32: only fp16 has a loss "
+            "scale, so leave it out");
+  EXPECT_EQ(refusal({"--optim.loss_scale_interval", "15", "--run.precision", "fp16",
+                     "--optim.loss_scale", "128"}),
+            "optim.loss_scale_interval is 15, but optim.loss_scale is 128: only dynamic doubles, "
+            "so leave it out");
+  EXPECT_EQ(refusal({"--optim.loss_scale_interval", "15", "--run.precision", "fp16"}), "no error");
   EXPECT_EQ(fixed_loss_scale("dynamic"), std::nullopt);
   EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
 }
@@ -164,6 +175,38 @@ TEST(Config, KeysOfARuleNeedIt) {
     EXPECT_EQ(refusal({flag, value, "--optim.groups", fmt::format("*.up.weight: {}", rule)}),
               "no error");
   }
+  // bad input: `train`: a key of `optim.*` that no rule of the run has | optim.momentum is given,
+  // but optim.name is adamw: only lars, muon, sgd have it, so leave it out, or give auto | 2
+  EXPECT_EQ(
+      refusal({"--optim.momentum", "0.95"}),
+      "optim.momentum is given, but optim.name is adamw: only lars, muon, sgd have it, so leave "
+      "it out, or give auto");
+  for (const optim::RuleKind& kind : optim::rule_kinds()) {
+    Arguments name = {"--optim.name", std::string(kind.name)};
+    if (kind.averages_weights) name.insert(name.end(), {"--schedule.name", "constant"});
+    for (const char* key : {"beta1", "beta2", "eps", "momentum"}) {
+      Arguments given = name;
+      given.insert(given.end(), {fmt::format("--optim.{}", key), "0.25"});
+      // Muon leaves vectors to AdamW.
+      if (kind.has(key) || (kind.of_matrices && optim::rule_kind("adamw").has(key))) {
+        EXPECT_EQ(refusal(given), "no error") << kind.name;
+      } else {
+        EXPECT_TRUE(refusal(given).starts_with(
+            fmt::format("optim.{} is given, but optim.name is {}: only ", key, kind.name)));
+        given.back() = "auto";
+        EXPECT_EQ(refusal(given), "no error");
+        given.back() = "0.25";
+        given.insert(given.end(), {"--optim.groups", "*.up.weight: adamw; *.down.weight: sgd"});
+        EXPECT_EQ(refusal(given), "no error");
+      }
+    }
+    // Earlier versions recorded these, whatever the rule was, and it was AdamW, Adam or SGD.
+    const std::string record =
+        "[optim]\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-08\nmomentum = 0.9\nnesterov = false\n";
+    Arguments from_record = {"--data.train", "x", "--config", "run/config.ini"};
+    from_record.insert(from_record.end(), name.begin(), name.end());
+    EXPECT_NO_THROW(parse_config(from_record, {}, [&](const std::string&) { return record; }));
+  }
   Config config;
   config.optim.name = "lamb";
   EXPECT_EQ(optimizer_of(config).rule, optim::rule_kind("lamb").defaults);
@@ -182,6 +225,14 @@ TEST(Config, KeysOfTheAverageNeedIt) {
   EXPECT_EQ(refusal({"--optim.average_from", "10"}), "optim.average_from" + none);
   EXPECT_EQ(refusal({"--optim.average_decay", "0.99", "--optim.average", "swa"}),
             "optim.average_decay is given, but optim.average is not ema: leave it out");
+  // bad input: `train`: `optim.recompute_norms` of a model without batch norms |
+  // optim.recompute_norms is given, but model.family gpt has no batch norms: leave it out | 2
+  EXPECT_EQ(
+      refusal({"--optim.average", "ema", "--optim.recompute_norms", "8"}),
+      "optim.recompute_norms is given, but model.family gpt has no batch norms: leave it out");
+  EXPECT_EQ(refusal({"--optim.average", "ema", "--optim.recompute_norms", "8", "--model.family",
+                     "resnet"}),
+            "no error");
   EXPECT_EQ(refusal({"--optim.average", "ema", "--optim.average_decay", "0.99", "--eval.weights",
                      "average", "--optim.average_from", "2ep"}),
             "no error");
@@ -200,15 +251,25 @@ TEST(Config, ScheduleFreeHasNoOtherSchedule) {
   EXPECT_EQ(refusal({"--optim.groups", "*.up.weight: schedule_free", "--schedule.name", "constant",
                      "--optim.average", "ema"}),
             "optim.average is given, but schedule_free averages the weights itself: leave it out");
+  const Arguments constant = {"--optim.name", "schedule_free", "--schedule.name", "constant"};
+  for (const auto& [key, value] :
+       {std::pair("eval.weights", "average"), {"optim.average_from", "10"}}) {
+    Arguments given = constant;
+    given.insert(given.end(), {fmt::format("--{}", key), value});
+    const std::string said = refusal(given);
+    EXPECT_TRUE(said.ends_with("schedule_free's weights are an average themselves: leave it out"))
+        << said;
+  }
 }
 
 TEST(Config, KeysOfMuonNeedMuon) {
   const std::string why = " is given, but optim.name is adamw: only muon has it, so leave it out";
-  EXPECT_EQ(refusal({"--optim.adamw_lr", "1"}), "optim.adamw_lr" + why);
+  EXPECT_EQ(refusal({"--optim.adamw_lr", "1"}), "optim.adamw_lr" + why + ", or give auto");
   EXPECT_EQ(refusal({"--optim.adamw_lr", "1", "--optim.groups", "*.up.weight: muon"}),
-            "optim.adamw_lr" + why);
+            "optim.adamw_lr" + why + ", or give auto");
   EXPECT_EQ(refusal({"--optim.muon_scale", "original"}), "optim.muon_scale" + why);
-  EXPECT_EQ(refusal({"--optim.muon_precision", "bf16"}), "optim.muon_precision" + why);
+  EXPECT_EQ(refusal({"--optim.muon_precision", "bf16"}),
+            "optim.muon_precision" + why + ", or give auto");
   EXPECT_EQ(refusal({"--optim.muon_heads", "true"}), "optim.muon_heads" + why);
   EXPECT_EQ(refusal({"--optim.muon_heads", "true", "--optim.groups", "*.up.weight: muon"}),
             "no error");
@@ -249,10 +310,12 @@ TEST(Config, TheOptimizerSaysHowWeightsDecay) {
 
 TEST(Config, NesterovNeedsMomentum) {
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true"}), "no error");
-  // bad input: `train`: `optim.nesterov` without SGD, or without momentum | optim.nesterov is true,
-  // but optim.name is adamw: only lars, muon and sgd have it | 2
-  EXPECT_EQ(refusal({"--optim.nesterov", "true"}),
-            "optim.nesterov is true, but optim.name is adamw: only lars, muon and sgd have it");
+  EXPECT_EQ(
+      refusal({"--optim.nesterov", "true"}),
+      "optim.nesterov is given, but optim.name is adamw: only lars, muon, sgd have it, so leave "
+      "it out, or give auto");
+  // bad input: `train`: `optim.nesterov` without momentum | optim.nesterov is true, but
+  // optim.momentum is 0: give it one, such as 0.9 | 2
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
             "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   // In the optimizer's single precision it is 0.
@@ -407,7 +470,8 @@ TEST(Config, ProbabilitiesAreBelowOne) {
       EXPECT_EQ(refusal({fmt::format("--{}", key), value}),
                 fmt::format("--{} {}: must be at least 0 and below 1", key, value));
     }
-    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
+    const std::string name = std::string_view(key) == "optim.momentum" ? "sgd" : "adamw";
+    EXPECT_EQ(refusal({"--optim.name", name, fmt::format("--{}", key), "0"}), "no error");
   }
 }
 

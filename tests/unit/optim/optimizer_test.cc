@@ -18,11 +18,13 @@
 namespace trireme::optim {
 namespace {
 
-// One weight of value 2 with gradient 1 after one step at learning rate 0.5, decayed or not.
-float after_a_step(const RuleSettings& settings, bool decay) {
+// One weight of value 2 after steps with these gradients at learning rate 0.5, decayed or not, and
+// then the weight that steps go on from, and the states.
+std::vector<float> after_steps(const RuleSettings& settings, bool decay,
+                               const std::vector<float>& gradients) {
   ops::Context ctx = ops::make_cpu_context(1);
-  ctx.step_state->learning_rate = 0.5f;
-  ctx.step_state->updates = 1;
+  ops::StepState& step = *ctx.step_state;
+  step.learning_rate = 0.5f;
   const auto value = [&](float of) {
     const Tensor made = ctx.allocate({1}, DType::kF32, MemoryUse::kParameters);
     made.data<float>()[0] = of;
@@ -35,19 +37,32 @@ float after_a_step(const RuleSettings& settings, bool decay) {
   WholeParameter whole;
   whole.elements = 1;
   whole.squares = ctx.allocate({2}, DType::kF64, MemoryUse::kParameters);
+  const bool apart = rule_kind(settings.name).averages_weights;
   const FlatShard shard = {.master = master,
-                           .gradient = value(1.0f),
-                           .weights = master,
+                           .gradient = value(0.0f),
+                           .weights = apart ? value(2.0f) : master,
                            .decay = decay,
                            .whole = &whole};
-  rule->prepare(ctx, shard, states);
   const auto square = [](const Tensor& x) {
     return static_cast<double>(x.data<float>()[0]) * static_cast<double>(x.data<float>()[0]);
   };
-  whole.squares.data<double>()[0] = square(master);
-  whole.squares.data<double>()[1] = square(shard.gradient);
-  rule->update(ctx, shard, states);
-  return master.data<float>()[0];
+  for (const float gradient : gradients) {
+    ++step.updates;
+    step.rate_squares += 0.25;
+    shard.gradient.data<float>()[0] = gradient;
+    rule->prepare(ctx, shard, states);
+    whole.squares.data<double>()[0] = square(master);
+    whole.squares.data<double>()[1] = square(shard.gradient);
+    rule->update(ctx, shard, states);
+  }
+  std::vector<float> values = {master.data<float>()[0], shard.weights.data<float>()[0]};
+  for (const auto& [name, state] : states) values.push_back(state.data<float>()[0]);
+  return values;
+}
+
+// The weight after one step with gradient 1.
+float after_a_step(const RuleSettings& settings, bool decay) {
+  return after_steps(settings, decay, {1.0f}).front();
 }
 
 const RuleSettings kSgd = {.name = "sgd", .weight_decay = 0.25f, .momentum = 0.5f};
@@ -110,6 +125,38 @@ TEST(Optimizer, EveryRuleHasALineInTheRegistry) {
                                                              {"sgd", 1}}));
   EXPECT_LT(rule_kind("lion").learning_rate, rule_kind("adamw").learning_rate);
   EXPECT_THROW(rule_kind("adagrad"), InternalError);
+}
+
+TEST(Optimizer, RulesReadTheirKeysAlone) {
+  using Set = void (*)(RuleSettings&);
+  const std::pair<std::string_view, Set> keys[] = {
+      {"beta1", [](RuleSettings& s) { s.beta1 = 0.25f; }},
+      {"beta2", [](RuleSettings& s) { s.beta2 = 0.25f; }},
+      {"eps", [](RuleSettings& s) { s.epsilon = 4.0f; }},
+      {"momentum", [](RuleSettings& s) { s.momentum = 0.25f; }},
+      {"nesterov", [](RuleSettings& s) { s.nesterov = true; }},
+      {"lars_coefficient", [](RuleSettings& s) { s.coefficient = 0.25f; }},
+      {"adafactor_decay", [](RuleSettings& s) { s.share_decay = -0.25f; }},
+  };
+  for (const RuleKind& kind : rule_kinds()) {
+    if (kind.of_matrices) continue;  // it has no step of one weight
+    const auto result = [](const RuleSettings& settings) {
+      std::vector<float> values = after_steps(settings, true, {1.0f, -0.05f});
+      const std::vector<float> more = after_steps(settings, false, {1.0f, -0.05f});
+      values.insert(values.end(), more.begin(), more.end());
+      return values;
+    };
+    for (const auto& [key, set] : keys) {
+      RuleSettings changed = kind.defaults;
+      set(changed);
+      EXPECT_EQ(result(changed) != result(kind.defaults), kind.has(key)) << kind.name << ' ' << key;
+    }
+    RuleSettings limited = kind.defaults;
+    limited.largest = 0.25f;
+    EXPECT_EQ(result(limited) != result(kind.defaults),
+              kind.has("lamb_clip") || kind.has("adafactor_clip"))
+        << kind.name;
+  }
 }
 
 // A weight of 2 whose direction is 1, or 1.5 with its decay.
