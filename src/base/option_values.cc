@@ -26,7 +26,12 @@ std::string describe(const Limit& limit) {
 std::string check_limit(double value, const Limit& limit) {
   const bool too_low = limit.excludes_least ? value <= limit.least : value < limit.least;
   const bool too_high = limit.excludes_most ? value >= limit.most : value > limit.most;
-  return too_low || too_high ? "must be " + describe(limit) : "";
+  if (too_low || too_high) return "must be " + describe(limit);
+  // What is bounded so is computed with in fp32, where 0.99999999 is 1.
+  if (limit.excludes_most && static_cast<float>(value) >= static_cast<float>(limit.most)) {
+    return fmt::format("must be {}, but fp32 rounds it to {}", describe(limit), limit.most);
+  }
+  return "";
 }
 
 template <class T>

@@ -1,6 +1,8 @@
 #include "trireme/config/optimizer_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -206,6 +208,25 @@ void check_keys_of_rules(const Config::Optim& optim, const optim::OptimizerConfi
   }
 }
 
+// Numbers whose use in fp32 is another than in the text.
+void check_least_numbers(const Config::Optim& optim, const optim::OptimizerConfig& optimizer) {
+  for (const auto& [key, value] : {std::pair("clip", optim.clip),
+                                   {"clip_each", optim.clip_each},
+                                   {"clip_value", optim.clip_value},
+                                   {"lamb_clip", optim.lamb_clip}}) {
+    if (value == 0.0 || value >= limits::kLeastReal) continue;
+    throw ConfigError(fmt::format("optim.{} is {}: must be at least {}, or 0 for no limit", key,
+                                  value, limits::kLeastReal));
+  }
+  const auto squares_epsilon = [](const optim::RuleKind& kind) { return kind.name == "adafactor"; };
+  if (!optim.eps || !some_rule(optimizer, squares_epsilon)) return;
+  if (*optim.eps * *optim.eps >= static_cast<double>(std::numeric_limits<float>::min())) return;
+  throw ConfigError(fmt::format(
+      "optim.eps is {}, but adafactor squares it, which fp32 cannot hold: give at "
+      "least 1.1e-19; where others have {} as epsilon1, that is the square: give {:.3g}",
+      *optim.eps, *optim.eps, std::sqrt(*optim.eps)));
+}
+
 [[noreturn]] void refuse_given(std::string_view key, std::string_view why) {
   throw ConfigError(fmt::format("{} is given, but {}", key, why));
 }
@@ -297,6 +318,7 @@ void check_optimizer(const Config& config) {
   check_decay(config.optim);
   check_keys_of_rules(config.optim, optimizer);
   check_nesterov(config.optim, optimizer);
+  check_least_numbers(config.optim, optimizer);
   check_average(config);
 }
 

@@ -28,8 +28,8 @@ struct Limit {
 };
 Limit at_least(double least);
 Limit above(double least);
-Limit at_least_and_below(double least, double most);
-Limit between(double least, double most);  // both included
+Limit at_least_and_below(double least, double most);  // also once rounded to fp32
+Limit between(double least, double most);             // both included
 Limit one_of(std::vector<std::string> choices);
 Limit not_empty();
 

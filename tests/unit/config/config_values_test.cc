@@ -324,6 +324,45 @@ TEST(Config, NesterovNeedsMomentum) {
       "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
 }
 
+TEST(Config, NumbersAreAsSinglePrecisionHasThem) {
+  // bad input: `train`: a share below 1 that fp32 rounds to 1 | --optim.beta1 0.99999999: must be
+  // at least 0 and below 1, but fp32 rounds it to 1 | 2
+  for (const char* key :
+       {"optim.beta1", "optim.beta2", "optim.momentum", "optim.average_decay", "model.dropout"}) {
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0.99999999"}),
+              fmt::format(
+                  "--{} 0.99999999: must be at least 0 and below 1, but fp32 rounds it to 1", key));
+  }
+  EXPECT_EQ(refusal({"--optim.beta1", "0.9999999"}), "no error");
+  // bad input: `train`: a limit of gradients or steps so small that fp32 has 0 | optim.clip is
+  // 1e-50: must be at least 1e-30, or 0 for no limit | 2
+  for (const char* key : {"optim.clip", "optim.clip_each", "optim.clip_value", "optim.lamb_clip"}) {
+    const auto with = [&](const char* value) {
+      return refusal({"--optim.name", "lamb", fmt::format("--{}", key), value});
+    };
+    EXPECT_EQ(with("1e-50"),
+              fmt::format("{} is 1e-50: must be at least 1e-30, or 0 for no limit", key));
+    EXPECT_EQ(with("1e-30"), "no error");
+    EXPECT_EQ(with("0"), "no error");
+  }
+}
+
+TEST(Config, AdafactorSquaresItsEpsilon) {
+  // bad input: `train`: `optim.eps` whose square fp32 cannot hold, for Adafactor | optim.eps is
+  // 1e-30, but adafactor squares it, which fp32 cannot hold: give at least 1.1e-19; where others
+  // have 1e-30 as epsilon1, that is the square: give 1e-15 | 2
+  const std::string why =
+      "optim.eps is 1e-30, but adafactor squares it, which fp32 cannot hold: give at least "
+      "1.1e-19; "
+      "where others have 1e-30 as epsilon1, that is the square: give 1e-15";
+  EXPECT_EQ(refusal({"--optim.name", "adafactor", "--optim.eps", "1e-30"}), why);
+  EXPECT_EQ(refusal({"--optim.groups", "*.up.weight: adafactor", "--optim.eps", "1e-30"}), why);
+  for (const char* taken : {"1.1e-19", "1e-15", "auto"}) {
+    EXPECT_EQ(refusal({"--optim.name", "adafactor", "--optim.eps", taken}), "no error");
+  }
+  EXPECT_EQ(refusal({"--optim.eps", "1e-30"}), "no error");
+}
+
 TEST(Config, AStepDropsTheLearningRateByAFactor) {
   const Config config =
       parse_config({"--data.train", "x", "--schedule.name", "step", "--schedule.factor", "0.25"})
