@@ -95,7 +95,7 @@ ExitStatus inspect(const std::string& path) {
   const CheckpointInfo& info = contents.info;
   std::string text;
   const auto add = [&](std::string_view what, const std::string& value) {
-    text += fmt::format("{:<18}{}\n", what, value);
+    text += fmt::format("{:<17} {}\n", what, value);
   };
   add("file", file);
   add("size", size_text(static_cast<std::uint64_t>(contents.file_bytes)));

@@ -366,7 +366,7 @@ void add_eval_keys(Options& options, Config::Eval& eval) {
               between(1, limits::kCount), OnChange::kResults);
   options.add("eval.weights", eval.weights, "",
               "last: of the step; average: their average (optim.average)",
-              one_of({"last", "average"}), OnChange::kNothing);
+              one_of({"last", "average"}), OnChange::kResults);
 }
 
 void add_log_keys(Options& options, Config::Log& log) {

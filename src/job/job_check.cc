@@ -12,6 +12,7 @@
 #include "trireme/setup/compute_device.h"
 #include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/memory_check.h"
+#include "trireme/setup/named_files.h"
 #include "trireme/setup/nearest_setting.h"
 #include "trireme/setup/run_grid.h"
 #include "trireme/setup/settled_micro.h"
@@ -293,6 +294,7 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
                  const FactsOfData& facts, const MemoryOfRanks& memory) {
   const Config& config = point.config;
   check_config(config);
+  check_named_files(config);
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
   if (ranks > kMostGridRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
   const models::Model model = models::resolve(config.model, facts(config));

@@ -69,6 +69,7 @@ void MetricsLog::write(const Evaluation& e) {
                               {"eval_s", e.seconds}});
   if (e.top1) object["eval_top1"] = *e.top1;
   if (e.top5) object["eval_top5"] = *e.top5;
+  if (e.of_average) object["eval_weights"] = "average";
   append(object);
 }
 

@@ -3,11 +3,10 @@
 #include <utility>
 
 #include "trireme/base/log.h"
-#include "trireme/base/small_file.h"
-#include "trireme/optim/learning_rate_table.h"
 #include "trireme/setup/data_request.h"
 #include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/memory_check.h"
+#include "trireme/setup/named_files.h"
 #include "trireme/setup/nearest_setting.h"
 #include "trireme/setup/run_grid.h"
 #include "trireme/setup/settled_micro.h"
@@ -34,12 +33,9 @@ NetworkOfJob plan_network(Runtime& runtime, const Config& config) {
 
 // Collective.
 std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
-                                                          const std::optional<std::string>& path) {
-  if (!path) return {};
-  constexpr std::size_t kMostMiB = 1;
-  const std::string text =
-      world.read_once([&] { return read_small_file("schedule.file", *path, kMostMiB); });
-  return optim::read_learning_rates(text, "schedule.file " + *path);
+                                                          const Config::Schedule& schedule) {
+  return learning_rates_in(world.read_once([&] { return learning_rates_file(schedule); }),
+                           schedule);
 }
 
 struct ShardChoice {
@@ -95,7 +91,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   BitsOfStart bits = settle_same_bits(runtime.world(), config);
   const std::optional<MicroBefore> before = micro_before(runtime.world(), config);
   std::vector<optim::LearningRatePoint> rates =
-      read_points_of_rate(runtime.world(), config.schedule.file);
+      read_points_of_rate(runtime.world(), config.schedule);
   ComputeDevice device =
       chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config));
   NetworkOfJob network = plan_network(runtime, config);

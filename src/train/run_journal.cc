@@ -68,8 +68,8 @@ void RunJournal::step(const StepMetrics& metrics) {
 
 void RunJournal::evaluation(const Evaluation& evaluation, const std::string& measures) {
   if (metrics_) metrics_->write(evaluation);
-  say(fmt::format("step {}: evaluation {} ({:.1f} s)", evaluation.step, measures,
-                  evaluation.seconds));
+  say(fmt::format("step {}: evaluation {}{} ({:.1f} s)", evaluation.step, measures,
+                  evaluation.of_average ? ", of the averaged weights" : "", evaluation.seconds));
   write_report();
 }
 

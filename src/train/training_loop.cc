@@ -113,6 +113,13 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
                             .data = *run.train_data,
                             .network = watch->row()}));
   if (!run.why_micro.empty()) print_line(run.why_micro);
+  const Config::Optim& optim = run.config.optim;
+  if (optim.average != "none" && std::int64_t{optim.average_from} >= total_steps()) {
+    print_line(fmt::format(
+        "optim.average_from {}: no step up to run.steps {} is in the average, which stays equal "
+        "to the weights",
+        write_value(optim.average_from), total_steps()));
+  }
   if (!run.placement.why.empty()) print_line(run.placement.why);
   // Where no step is left to train, they stay as they are.
   if (start_.step < total_steps()) write_records();
@@ -410,7 +417,10 @@ void TrainingLoop::evaluate_now() {
     return;
   }
   tell_older_evaluations(most);
-  Evaluation evaluation{.step = step_number_, .loss = sums.mean_loss(), .seconds = seconds};
+  Evaluation evaluation{.step = step_number_,
+                        .loss = sums.mean_loss(),
+                        .seconds = seconds,
+                        .of_average = config.eval.weights == "average"};
   if (sums.correct) {
     evaluation.top1 = sums.share(sums.correct->top1);
     evaluation.top5 = sums.share(sums.correct->top5);

@@ -71,7 +71,7 @@ class Train(unittest.TestCase):
     @classmethod
     def metrics(cls, run):
         """What does not depend on the clock, by step."""
-        keys = ("step", "loss", "eval_loss", "grad_norm", "lr", "tokens", "loss_scale")
+        keys = ("step", "loss", "eval_loss", "eval_weights", "grad_norm", "lr", "tokens", "loss_scale")
         lines = (cls.folder / run / "metrics.jsonl").read_text().splitlines()
         return [{k: v for k, v in json.loads(line).items() if k in keys} for line in lines]
 
@@ -324,6 +324,9 @@ class Train(unittest.TestCase):
         average = ["--optim.average", "swa", "--optim.average_from", "2", "--eval.weights", "average"]
         plain = self.train("no-average", 1, *few, "--run.steps", "8")
         averaged = self.train("average", 1, *few, *average, "--run.steps", "8")
+        self.assertRegex(self.output, r"step 8: evaluation loss .*, of the averaged weights \(")
+        self.assertEqual({m.get("eval_weights") for m in averaged if "eval_loss" in m}, {"average"})
+        self.assertEqual({m.get("eval_weights") for m in plain if "eval_loss" in m}, {None})
 
         def steps(metrics):
             return [m for m in metrics if "loss" in m]
@@ -360,6 +363,11 @@ class Train(unittest.TestCase):
         status, said = evaluation("schedule-free", "--weights", "average")
         self.assertEqual(status, 4)
         self.assertIn("its run had schedule_free, whose weights are an average themselves: leave --weights out", said)
+        # A switch of what is evaluated is told, and so is an average that no step will reach.
+        late = ["--optim.average_from", "20", "--run.steps", "10", "--eval.weights", "last"]
+        self.train("average", 1, *few, *average, *late)
+        self.assertIn("eval.weights was average, is last", self.output)
+        self.assertIn("optim.average_from 20: no step up to run.steps 10 is in the average", self.output)
         # The average goes on, on any grid.
         self.train("average-parted", 4, *few, *average, "--run.steps", "4", "--shard.stage", "3", "--shard.group", "2")
         self.assertEqual(self.train("average-parted", 2, *few, *average, "--run.steps", "8", "--grid.pipeline", "2"),

@@ -44,6 +44,7 @@ struct Evaluation {
   // The shares of samples, 0 to 1, whose class was the likeliest, and among the five likeliest.
   // Only a classification has them.
   std::optional<double> top1 = {}, top5 = {};
+  bool of_average = false;  // of the weights' average (eval.weights), in place of the weights
   double time = 0.0;  // as in StepMetrics
 };
 

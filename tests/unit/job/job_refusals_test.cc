@@ -1,4 +1,6 @@
 // Jobs that cannot be, or are not what their user may think.
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -6,12 +8,39 @@
 #include "trireme/tensor/cuda.h"
 
 #include "support/job_testing.h"
+#include "support/temporary_folder.h"
 
 namespace trireme {
 namespace {
 
 using testing::Job;
 using testing::message_of;
+
+// bad input: `job`: a file of `--schedule.file`, `--comm.network`, `--grid.order` or `--nccl.tuner`
+// is missing, or cannot be what it should be | ... as of the start | 2
+TEST_F(Job, FilesThatItNamesAreReadBefore) {
+  const testing::TemporaryFolder folder;
+  const std::string file = (folder.path() / "named").string();
+  const auto says = [&](const std::string& words) {
+    EXPECT_NE(refusal().find(words), std::string::npos) << refusal();
+  };
+  config_.comm.network = file;
+  says("/named: cannot be read");
+  config_.comm.network = "auto";
+  config_.grid.order = file;
+  says("/named: cannot be read");
+  config_.grid.order = "auto";
+  config_.nccl.tuner = file;
+  says("/named: cannot be read");
+  config_.nccl.tuner = "off";
+  config_.schedule.name = "table";
+  config_.schedule.file = file;
+  says("/named: cannot be read");
+  std::ofstream(file) << "10 1\n5 0\n";
+  says("/named");
+  std::ofstream(file) << "0 1\n5 0\n";
+  EXPECT_EQ(refusal(), "no error");
+}
 
 TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   config_.grid[Axis::kTensor] = 3;
