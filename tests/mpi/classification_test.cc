@@ -222,6 +222,7 @@ TEST_F(Classification, ReadersHoldAStepAndAMicroBatchForEachThread) {
 TEST_F(Classification, StepsHaveABoundedNumberOfPixels) {
   const models::Model model = models::resolve({"resnet", {{"image", "4096"}}}, {});
   Config config;
+  config.batch.micro = 4;
   config.batch.global = 21845;
   EXPECT_NO_THROW(check_model_fits_grid(config, model, {1, 1, 1}));
   config.batch.global = 21846;
