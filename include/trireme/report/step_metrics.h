@@ -45,7 +45,7 @@ struct Evaluation {
   // Only a classification has them.
   std::optional<double> top1 = {}, top5 = {};
   bool of_average = false;  // of the weights' average (eval.weights), in place of the weights
-  double time = 0.0;  // as in StepMetrics
+  double time = 0.0;        // as in StepMetrics
 };
 
 }  // namespace trireme
