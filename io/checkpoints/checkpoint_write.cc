@@ -306,7 +306,8 @@ void Writer::publish() {
   const auto keep = static_cast<std::size_t>(options_.keep);
   for (std::size_t i = 0; i + keep < files.size(); ++i) {
     std::error_code ignored;  // the new one is complete, so an old one may stay
-    if (files[i].path != path_) fs::remove(files[i].path, ignored);
+    const bool stays = files[i].path == path_ || files[i].step == options_.spared;
+    if (!stays) fs::remove(files[i].path, ignored);
   }
 }
 

@@ -396,8 +396,10 @@ void add_checkpoint_keys(Options& options, Config::Checkpoint& checkpoint) {
   options.add("checkpoint.mtbf", checkpoint.mtbf, "hours",
               "mean time between failures of the whole job, for checkpoint.every auto",
               between(1e-6, limits::kSeconds), OnChange::kNothing);
-  options.add("checkpoint.keep", checkpoint.keep, "checkpoints", "how many of the newest to keep",
-              between(1, limits::kCount), OnChange::kNothing);
+  options.add(
+      "checkpoint.keep", checkpoint.keep, "checkpoints",
+      "how many of the newest to keep; while steps are skipped, also the newest from before",
+      between(1, limits::kCount), OnChange::kNothing);
   options.add("checkpoint.margin", checkpoint.margin, "seconds",
               "to keep free between the last checkpoint before the job's time limit and the limit",
               between(0, limits::kSeconds), OnChange::kNothing);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,8 @@ namespace {
 constexpr const char* kEvaluationAttribute = "evaluation_samples";
 // The number of ops::arithmetic_now() of the program that wrote the checkpoint; missing, 1.
 constexpr const char* kArithmeticAttribute = "arithmetic";
+// Position::skipped_since, where there is one.
+constexpr const char* kSkippedAttribute = "skipped_since";
 
 // Whether a slice is of one of these parameters.
 bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& parameters) {
@@ -40,7 +43,60 @@ bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& paramet
       parameters, [&](const std::string& name) { return slice.name == "parameters/" + name; });
 }
 
+std::optional<std::int64_t> skipped_since(const CheckpointInfo& info) {
+  const auto found = info.extra.find(kSkippedAttribute);
+  if (found == info.extra.end()) return std::nullopt;
+  const std::string& text = found->second;
+  std::int64_t since = 0;
+  std::from_chars(text.data(), text.data() + text.size(), since);
+  return since > 0 && since <= info.step ? std::optional(since) : std::nullopt;
+}
+
+// `checkpoint` is the newest from before the weights went astray; empty: there is none.
+std::string words_on_way_back_to(const std::string& checkpoint) {
+  if (checkpoint.empty()) {
+    return "no checkpoint from before is left: begin anew (--run.resume never) with a lower "
+           "optim.lr";
+  }
+  return fmt::format("go on from {} (--run.resume {}) with a lower optim.lr",
+                     std::filesystem::path(checkpoint).filename().string(), checkpoint);
+}
+
 }  // namespace
+
+std::string RunCheckpoints::Position::words_on_skipped() const {
+  if (skipped() == 0) return "";
+  if (skipped() == 1) return "the last step was skipped: its gradients were not finite";
+  return fmt::format("the last {} steps were skipped: their gradients were not finite", skipped());
+}
+
+std::string RunCheckpoints::words_on_way_back() const {
+  return words_on_way_back_to(before_skipped_);
+}
+
+// Collective over the world. Returns the newest checkpoint beside this one that has fewer than
+// `step` steps; empty if there is none.
+std::string RunCheckpoints::newest_before(const std::string& checkpoint, std::int64_t step) const {
+  return run_.runtime.world().read_once([&] {
+    std::string newest;
+    const std::filesystem::path folder = std::filesystem::path(checkpoint).parent_path();
+    for (const CheckpointFile& file : list_checkpoints(folder.empty() ? "." : folder.string())) {
+      if (file.step < step) newest = file.path;
+    }
+    return newest;
+  });
+}
+
+// Collective over the world. Throws CheckpointError if what was read has weights that are NaN or
+// infinite. `goes_on`: the run goes on from there; otherwise it only takes the weights.
+void RunCheckpoints::check_finite(const Checkpoint& checkpoint, bool goes_on) const {
+  const std::string fault = fault_of_weights(run_.device.context, run_.step.stage());
+  if (fault.empty()) return;
+  throw CheckpointError(fmt::format(
+      "{}: {}, so nothing can be learned from there: {}", checkpoint.path(), fault,
+      goes_on ? words_on_way_back_to(newest_before(checkpoint.path(), checkpoint.info().step))
+              : "run.start_from needs another checkpoint"));
+}
 
 bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
@@ -186,11 +242,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
       fresh_head && models::find_family(run_.config.model.family).task() == "classification";
   if (!other_data && !run.accept_changes) check_data(checkpoint, model);
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
-  if (const std::string fault = fault_of_weights(run_.device.context, stage); !fault.empty()) {
-    throw CheckpointError(fmt::format(
-        "{}: {}, so nothing can be learned from there: run.start_from needs another checkpoint",
-        checkpoint.path(), fault));
-  }
+  check_finite(checkpoint, /*goes_on=*/false);
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
                          checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));
@@ -310,6 +362,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
+  check_finite(checkpoint, /*goes_on=*/true);
   if (kept.counts_anew) {
     state.updates = 0;
     state.rate_squares = 0.0;
@@ -322,10 +375,17 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     const std::string averages = words_on_averages(checkpoint);
     if (!averages.empty()) print_line(averages);
   }
-  return {.step = checkpoint.info().step,
-          .samples = checkpoint.info().samples,
-          .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults}),
-          .older_evaluations = !imported && evaluated_beginning(checkpoint)};
+  Position position = {.step = checkpoint.info().step,
+                       .samples = checkpoint.info().samples,
+                       .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults}),
+                       .older_evaluations = !imported && evaluated_beginning(checkpoint),
+                       .skipped_since = skipped_since(checkpoint.info())};
+  before_skipped_ = position.skipped_since
+                        ? newest_before(checkpoint.path(), *position.skipped_since)
+                        : checkpoint.path();
+  const std::string skipped = position.words_on_skipped();
+  if (!skipped.empty() && run_.runtime.rank() == 0) print_line(skipped);
+  return position;
 }
 
 // Whether the checkpoint's run evaluated on some samples of the held-out data, from their
@@ -435,11 +495,17 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
+  if (position.skipped_since) {
+    info.extra[kSkippedAttribute] = std::to_string(*position.skipped_since);
+  }
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;
+  if (position.skipped_since && !before_skipped_.empty()) {
+    options.spared = step_of_checkpoint(std::filesystem::path(before_skipped_).filename().string());
+  }
   options.generation = run_.folder.generation();
   options.check_still_ours = [this] { run_.folder.check_still_ours(); };
   std::vector<TensorSlice> slices =
@@ -451,8 +517,10 @@ std::string RunCheckpoints::save(const Position& position) {
       slices.push_back(std::move(slice));
     }
   }
-  return write_checkpoint(run_.runtime.world(), run_.runtime.recorder(), run_.folder.checkpoints(),
-                          info, slices, options);
+  std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),
+                                      run_.folder.checkpoints(), info, slices, options);
+  if (!position.skipped_since) before_skipped_ = path;
+  return path;
 }
 
 }  // namespace trireme

@@ -51,21 +51,34 @@ class RunCheckpoints {
     // Whether the checkpoint's evaluations of some samples (eval.batches) read the beginning of the
     // held-out data, as earlier versions did.
     bool older_evaluations = false;
+    // The first of the steps up to this one that were skipped; nothing where this one was not.
+    std::optional<std::int64_t> skipped_since = {};
+
+    std::int64_t skipped() const { return skipped_since ? step - *skipped_since + 1 : 0; }
+    // "the last 3 steps were skipped: their gradients were not finite"; empty if none was.
+    std::string words_on_skipped() const;
   };
   // Collective over the world. Restores the checkpoint that run.resume asks for. If there is none,
   // takes the weights and states of run.start_from, or draws the initial values. Files that are not
   // ancestors of that point leave the folder's history. Rank 0 prints what was done, and what has
   // changed since the checkpoint. Throws ConfigError if the checkpoint is of another run and
-  // run.accept_changes is false, CheckpointError if its model has other shapes, and RunFolderError.
+  // run.accept_changes is false, CheckpointError if its model has other shapes or weights are NaN
+  // or infinite, and RunFolderError.
   Position resume();
 
-  // Collective over the world. Writes a checkpoint and returns the file's path.
+  // Collective over the world. Writes a checkpoint and returns the file's path. While steps are
+  // skipped, the newest one from before them stays, whatever checkpoint.keep is.
   std::string save(const Position& position);
+  // Says from where a run that diverged can go on: "go on from step-00000010.h5 (--run.resume PATH)
+  // with a lower optim.lr". The same on all ranks.
+  std::string words_on_way_back() const;
 
  private:
   Position restore(const Checkpoint& checkpoint);
   void begin();
   void take_weights(const Checkpoint& checkpoint);
+  std::string newest_before(const std::string& checkpoint, std::int64_t step) const;
+  void check_finite(const Checkpoint& checkpoint, bool goes_on) const;
   void check_fit(const Checkpoint& checkpoint, std::span<const TensorSlice> slices,
                  const std::vector<std::string>& head) const;
   void check_data(const Checkpoint& checkpoint, const models::Model& model) const;
@@ -93,6 +106,9 @@ class RunCheckpoints {
   Run run_;
   // The frozen parameters that have other values on this rank than those that they were given.
   std::set<std::string> rounded_;
+  // The newest checkpoint that was written, or gone on from, when the last step had changed the
+  // weights; empty: there is none.
+  std::string before_skipped_;
 };
 
 }  // namespace trireme

@@ -17,6 +17,7 @@
 #include "trireme/inference/evaluation.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/parallel/copy_check.h"
+#include "trireme/setup/finite_values.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/topology/nccl_costs.h"
@@ -82,6 +83,8 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       queue_(run.device.context, run.grid, run.runtime.clock(), signals,
              run.config.batch.global * run.task.units_of_sample(run.sample)),
       evaluated_(run),
+      skipped_since_(start_.skipped_since),
+      skipped_in_a_row_(loss_scaling(run.config).is_fixed() ? start_.skipped() : 0),
       step_number_(start_.step),
       samples_(start_.samples),
       older_evaluations_(start_.older_evaluations) {
@@ -256,6 +259,7 @@ ExitStatus TrainingLoop::loop() {
     if (evaluates_now()) evaluate_now();
     if (stop_ && step_number_ < total_steps()) {
       save();
+      tell_skipped();
       trace_done(/*last=*/true);
       journal_.stopped(step_number_,
                        late_ ? "before the job's time limit" : words_on_sender(signal_));
@@ -264,6 +268,7 @@ ExitStatus TrainingLoop::loop() {
     if (saves_now()) save();
     trace_done(/*last=*/step_number_ == total_steps());
   }
+  tell_skipped();
   journal_.finished(last_);
   return ExitStatus::kDone;
 }
@@ -334,15 +339,20 @@ void TrainingLoop::tell(const StepQueue::Known& step) {
 }
 
 void TrainingLoop::count_skipped(const StepMetrics& metrics) {
-  const bool skipped = metrics.skipped && !searches_scale(prepared_.config, metrics);
-  skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
+  if (metrics.no_targets) return;  // it tells nothing of the weights
+  if (!metrics.skipped) skipped_since_.reset();
+  if (metrics.skipped && !skipped_since_) skipped_since_ = metrics.step;
+  const bool counts = metrics.skipped && !searches_scale(prepared_.config, metrics);
+  skipped_in_a_row_ = counts ? skipped_in_a_row_ + 1 : 0;
   if (skipped_in_a_row_ < kMostSkippedSteps) return;
-  const std::string why = fmt::format(
-      "the last {} steps had non-finite gradients (loss {}): lower "
-      "optim.lr, or go on from an earlier checkpoint",
-      kMostSkippedSteps, metrics.loss);
-  journal_.failed_everywhere(metrics.step, why);
-  // All ranks end here, and none before the report is written.
+  end_diverged(fmt::format("the last {} steps had non-finite gradients (loss {})",
+                           skipped_in_a_row_, metrics.loss));
+}
+
+// All ranks end here, and none before the report is written.
+void TrainingLoop::end_diverged(const std::string& what) {
+  const std::string why = what + "; " + checkpoints_.words_on_way_back();
+  journal_.failed_everywhere(last_.step, why);
   prepared_.runtime.world().barrier().wait_host();
   throw DivergedError(why);
 }
@@ -440,16 +450,37 @@ void TrainingLoop::tell_older_evaluations(std::optional<std::int64_t> most) {
   journal_.note(step_number_, "changed", 0.0, what);
 }
 
+// The position after all steps so far; none is queued.
+RunCheckpoints::Position TrainingLoop::position() const {
+  return {.step = step_number_,
+          .samples = samples_,
+          .older_evaluations = older_evaluations_,
+          .skipped_since = skipped_since_};
+}
+
+// Collective. No step repairs weights that are NaN or infinite, so the run ends instead of writing
+// them. With such weights every step is skipped: where none is, nobody needs to look.
+void TrainingLoop::check_weights() {
+  if (!skipped_since_) return;
+  const std::string fault = fault_of_weights(prepared_.device.context, prepared_.step.stage());
+  if (!fault.empty()) end_diverged(fmt::format("{}; {}", position().words_on_skipped(), fault));
+}
+
+void TrainingLoop::tell_skipped() {
+  const std::string skipped = position().words_on_skipped();
+  if (!skipped.empty()) journal_.say(skipped);
+}
+
 void TrainingLoop::save() {
   settle_all();
   Runtime& runtime = prepared_.runtime;
   const std::int64_t bytes = prepared_.checkpoint_bytes();
   const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
   const double begin = runtime.clock().seconds();
-  evaluated_.prepare_checkpoint(step_number_);
   runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
-  const std::string path = checkpoints_.save(
-      {.step = step_number_, .samples = samples_, .older_evaluations = older_evaluations_});
+  check_weights();
+  evaluated_.prepare_checkpoint(step_number_);
+  const std::string path = checkpoints_.save(position());
   const double seconds =
       runtime.world().all_reduce_host(runtime.clock().seconds() - begin, ReduceOp::kMax);
   hang_limit_.checkpoint_took(bytes, seconds);

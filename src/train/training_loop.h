@@ -53,14 +53,18 @@ class TrainingLoop {
   bool wants_stop();
   void tell(const StepQueue::Known& step);
   void count_skipped(const StepMetrics& metrics);
+  [[noreturn]] void end_diverged(const std::string& what);
   void settle_all();
   void tell_tuned();
   void check_copies_now();
   void evaluate_now();
   void tell_older_evaluations(std::optional<std::int64_t> most);
+  void check_weights();
   void save();
+  void tell_skipped();
   void trace_done(bool last = false);
 
+  RunCheckpoints::Position position() const;
   bool leads() const { return prepared_.leads(); }
   std::int64_t total_steps() const { return prepared_.config.run.steps; }
   std::int64_t queued_steps() const;
@@ -83,7 +87,9 @@ class TrainingLoop {
   CheckpointCadence cadence_;
   StepQueue queue_;
   EvaluatedWeights evaluated_;
-  int skipped_in_a_row_ = 0;
+  std::optional<std::int64_t> skipped_since_;  // see RunCheckpoints::Position
+  // Those of them that the search for a loss scale does not expect.
+  std::int64_t skipped_in_a_row_ = 0;
   StepMetrics last_;              // metrics of the last known step
   std::int64_t step_number_ = 0;  // steps queued
   std::int64_t samples_ = 0;      // consumed by them

@@ -241,6 +241,13 @@ TEST_F(CheckpointTest, KeepsTheNewestAndClearsWhatAKilledRunLeft) {
   ASSERT_EQ(listed.size(), 2u);
   EXPECT_EQ(listed[1].step, 3);
   EXPECT_EQ(listed[1].path, checkpoint_path(folder_, 3));
+  options.spared = 2;
+  for (const int step : {4, 5, 6}) write(step, Split::kRows, options);
+  EXPECT_EQ(files(),
+            (std::vector<std::string>{"step-00000002.h5", "step-00000005.h5", "step-00000006.h5"}));
+  options.spared.reset();
+  write(7, Split::kRows, options);
+  EXPECT_EQ(files(), (std::vector<std::string>{"step-00000006.h5", "step-00000007.h5"}));
 }
 
 TEST_F(CheckpointTest, GivenUpBeforeTheRenameLeavesNothingAndSaysWhy) {

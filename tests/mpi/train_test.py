@@ -708,6 +708,68 @@ class Train(unittest.TestCase):
         self.assertEqual(event["event"], "failure")
         self.assertIn("non-finite gradients", event["detail"])
         self.assertIn("failed: the last 10 steps had", (self.folder / "diverged/report.html").read_text())
+        # Step 1 was taken, but has no checkpoint.
+        self.assertIn("; no checkpoint from before is left: begin anew (--run.resume never) with a lower", self.output)
+
+    def way_back(self, run, step):
+        path = self.checkpoint(run, step)
+        return f"; go on from {path.name} (--run.resume {path}) with a lower optim.lr\n"
+
+    def test_the_checkpoint_from_before_the_skipped_steps_stays(self):
+        for ranks in (1, 2):
+            run = f"astray-{ranks}"
+            flags = ["--grid.data", str(ranks), "--checkpoint.every", "4", "--checkpoint.keep", "1", "--eval.every", "0",
+                     "--schedule.name", "constant", "--schedule.warmup", "0"]
+            far = [*flags, "--optim.lr", "1e30", "--optim.clip", "0"]
+            self.train(run, ranks, *flags, "--run.steps", "10")
+            self.assertEqual(self.steps_of(run), [10])
+            # Step 11 is taken, to weights that are finite, but so large that no step after it can be.
+            self.train(run, ranks, *far, "--run.steps", "17")
+            self.assertIn("the last 6 steps were skipped: their gradients were not finite\n", self.output)
+            self.assertEqual(self.steps_of(run), [10, 17])
+            # The next start knows of them.
+            # bad input: `train`: steps that are all skipped | the last 10 steps had non-finite gradients (loss ...); go
+            # on from step-00000010.h5 (--run.resume ...) with a lower optim.lr | 6
+            self.train(run, ranks, *far, status=6)
+            self.assertIn("the last 6 steps were skipped: their gradients were not finite\n", self.output)
+            self.assertIn("the last 10 steps had non-finite gradients (loss ", self.output)
+            self.assertIn(self.way_back(run, 10), self.output)
+            self.assertEqual(self.events(run)[-1]["step"], 21)
+            self.assertEqual(self.steps_of(run), [10, 20])
+            self.train(run, ranks, *flags, "--run.resume", str(self.checkpoint(run, 10)), "--run.steps", "13")
+            self.assertNotIn("skipped", self.output)
+            self.assertEqual(self.steps_of(run), [13])
+
+    def test_weights_that_are_not_finite_get_no_checkpoint(self):
+        for ranks in (1, 2):
+            run = f"infinite-{ranks}"
+            flags = ["--grid.data", str(ranks), "--checkpoint.every", "5", "--checkpoint.keep", "2", "--eval.every", "0",
+                     "--schedule.name", "constant", "--schedule.warmup", "0"]
+            far = [*flags, "--optim.lr", "1e30", "--optim.weight_decay", "1e30"]
+            self.train(run, ranks, *flags, "--run.steps", "10")
+            # They become infinite in step 11.
+            # bad input: `train`: weights that are NaN or infinite after a skipped step | the last 2 steps were skipped:
+            # their gradients were not finite; 40064 weights are NaN or infinite, ...; go on from ... | 6
+            for steps in ("13", "60"):
+                self.train(run, ranks, *far, "--run.steps", steps, status=6)
+                self.assertRegex(self.output, r"the last \d steps were skipped: their gradients were not finite; \d+ weights "
+                                              r"are NaN or infinite, the first in parameters/\S+; go on from")
+                self.assertIn(self.way_back(run, 10), self.output)
+                self.assertEqual(self.steps_of(run), [5, 10])
+                event = self.events(run)[-1]
+                self.assertEqual((event["event"], event["step"]), ("failure", {"13": 13, "60": 15}[steps]))
+            # Nobody looks after a step that was taken. The next start does, and leaves the folder as it is.
+            self.train(run, ranks, *far, "--run.steps", "11")
+            self.assertEqual(self.steps_of(run), [10, 11])
+            # bad input: `train`: goes on from weights that are NaN or infinite | ...: 40064 weights are NaN or infinite,
+            # the first in parameters/..., so nothing can be learned from there: go on from step-00000010.h5 ... | 4
+            for steps in ("11", "60"):
+                self.train(run, ranks, *flags, "--run.steps", steps, status=4)
+                self.assertRegex(self.output, r"/step-00000011\.h5: \d+ weights are NaN or infinite, the first in "
+                                              r"parameters/\S+, so nothing can be learned from there: go on from")
+                self.assertIn(self.way_back(run, 10)[2:], self.output)
+            self.train(run, ranks, *flags, "--run.resume", str(self.checkpoint(run, 10)), "--run.steps", "12")
+            self.assertEqual(self.steps_of(run), [10, 12])
 
     def refused(self, ranks, *more, status=2):
         done = subprocess.run(launch(ranks, *self.arguments("refused", *more)), capture_output=True,

@@ -558,6 +558,10 @@ class Weights(ProgramTest):
                                 "--data.train", "data/train.h5", "--batch.global", 4, "--batch.micro", 2, "--run.threads", 1,
                                 "--run.steps", 1, *grid, before=self.on(ranks))
             self.assertEqual(list((self.folder / f"{run}-tuned{ranks}").rglob("*.h5")), [])
+            self.expect_refusal(4, f"2 weights are NaN or infinite, the first in {ours}, so nothing can be learned from there: "
+                                "no checkpoint from before is left", "train", "--config", f"{run}/config.ini", "--run.folder", run,
+                                "--data.train", "data/train.h5", "--batch.global", 4, "--batch.micro", 2, "--run.threads", 1,
+                                "--run.steps", 1, *grid, before=self.on(ranks))
         told = "2 weights are NaN or infinite, the first in "
         for ranks in (1, 2):
             done = self.run_program("eval", "--checkpoint", run, "--data", "data/train.h5", before=self.on(ranks))

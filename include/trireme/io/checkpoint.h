@@ -29,6 +29,7 @@ struct CheckpointInfo {
 
 struct CheckpointOptions {
   int keep = 0;  // after writing, only the newest `keep` checkpoints stay; 0: all of them
+  std::optional<std::int64_t> spared = {};  // a step whose checkpoint stays all the same
   // The generation of the run folder's holder (run_folder.h). It is part of the unfinished file's
   // name, so ranks that outlived an earlier start of the run never touch the files of a later one.
   std::int64_t generation = 0;

@@ -14,7 +14,8 @@ namespace trireme {
 // checkpoint unless told otherwise. Returns kDone, or kRequeue where a signal or the job's time
 // limit stopped it after a checkpoint. Throws the Errors of what it uses, and DivergedError after
 // 10 steps in a row with non-finite gradients, not counting those that the search for an fp16 loss
-// scale expects. `device`: the one that the caller has already chosen according to `config`.
+// scale expects, and where a checkpoint after such a step would have weights that are not finite.
+// `device`: the one that the caller has already chosen according to `config`.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  std::optional<ComputeDevice> device = {});
 
