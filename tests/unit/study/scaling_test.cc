@@ -320,7 +320,7 @@ TEST(Scaling, AllPointsHaveOneMicroBatch) {
   const testing::TemporaryFolder folder;
   StudyPlan begun = plan_of({Mode::kStrong}, {1}, 1);
   begun.config.batch.micro = 2;
-  StudyFolder(folder.path().string(), begun);
+  { const StudyFolder held(folder.path().string(), begun); }
   EXPECT_EQ(settled({1, 2, 4}, folder.path().string()), 2);
 }
 
