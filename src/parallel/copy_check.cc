@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "trireme/base/tensor_checksum.h"
-#include "trireme/ops/elementwise.h"
-#include "trireme/tensor/copy.h"
+#include "trireme/parallel/host_pieces.h"
 
 namespace trireme::parallel {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 22;  // elements on the host at a time
 constexpr std::size_t kMostListed = 8;
 
 // A checksum that all ranks that hold the same values must agree on.
@@ -27,23 +26,10 @@ struct Held {
 // The checksum of a flat tensor, of its elements in fp32.
 std::uint64_t checksum_of(ops::Context& ctx, const Tensor& flat) {
   std::uint64_t sum = 0;
-  for (std::int64_t begin = 0; begin < flat.elements(); begin += kPiece) {
-    Tensor part = flat.flat_range(begin, std::min(begin + kPiece, flat.elements()));
-    if (part.dtype() != DType::kF32) {
-      const Tensor wide = ctx.allocate(part.shape(), DType::kF32, MemoryUse::kWorkspace);
-      ops::cast(ctx, part, wide);
-      part = wide;
-    }
-    if (part.device().kind != DeviceKind::kCpu) {
-      const Tensor host = ctx.allocate_host(part.shape(), part.dtype(), MemoryUse::kWorkspace);
-      copy(part, host, ctx.stream);
-      ctx.stream.synchronize();
-      part = host;
-    }
-    const auto* words = reinterpret_cast<const std::uint32_t*>(part.data<float>());
-    sum += tensor_checksum({words, static_cast<std::size_t>(part.elements())},
-                           static_cast<std::uint64_t>(begin));
-  }
+  visit_on_host(ctx, flat, [&](std::int64_t first, std::span<const float> part) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(part.data());
+    sum += tensor_checksum({words, part.size()}, static_cast<std::uint64_t>(first));
+  });
   return sum;
 }
 

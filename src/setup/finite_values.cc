@@ -7,16 +7,10 @@
 
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/ops/elementwise.h"
+#include "trireme/parallel/host_pieces.h"
 #include "trireme/setup/checkpoint_tensors.h"
-#include "trireme/tensor/copy.h"
 
 namespace trireme {
-namespace {
-
-constexpr std::int64_t kOnHostAtOnce = std::int64_t{1} << 22;  // elements
-
-}  // namespace
 
 void FiniteValues::look_at(const std::string& tensor, std::span<const float> values) {
   const auto finite = std::ranges::count_if(values, [](float v) { return std::isfinite(v); });
@@ -38,21 +32,9 @@ std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage) {
   FiniteValues values;
   for (const TensorSlice& slice : checkpoint_slices(stage, nullptr, /*owned_only=*/true)) {
     const Tensor flat = slice.local.reshape({slice.local.elements()});
-    for (std::int64_t begin = 0; begin < flat.elements(); begin += kOnHostAtOnce) {
-      Tensor part = flat.flat_range(begin, std::min(begin + kOnHostAtOnce, flat.elements()));
-      if (part.dtype() != DType::kF32) {
-        const Tensor wide = ctx.allocate(part.shape(), DType::kF32, MemoryUse::kWorkspace);
-        ops::cast(ctx, part, wide);
-        part = wide;
-      }
-      if (part.device().kind != DeviceKind::kCpu) {
-        const Tensor host = ctx.allocate_host(part.shape(), part.dtype(), MemoryUse::kWorkspace);
-        copy(part, host, ctx.stream);
-        ctx.stream.synchronize();
-        part = host;
-      }
-      values.look_at(slice.name, {part.data<float>(), static_cast<std::size_t>(part.elements())});
-    }
+    parallel::visit_on_host(ctx, flat, [&](std::int64_t /*first*/, std::span<const float> part) {
+      values.look_at(slice.name, part);
+    });
   }
   return values.fault(stage.grid().world());
 }
