@@ -49,15 +49,8 @@ std::int64_t bytes_of_gpu(const std::string& size) {
 std::string settle_micro(Config& config, const models::Model& model, const GridShape& grid,
                          std::int64_t gpu_bytes) {
   if (config.batch.micro.is_known()) return "";
-  const bool on_gpus = gpu_bytes > 0;
-  OpenMicro open{.config = config,
-                 .model = model,
-                 .grid = grid,
-                 .device = dry_device(config, grid),
-                 .on_gpus = on_gpus};
-  open.device.gpu_memory = gpu_bytes;
   const SettledMicro settled =
-      settled_micro(open, on_gpus ? fits_gpu(gpu_bytes >> 20) : FitsMemory(fits_anywhere));
+      settled_micro_ahead(config, model, grid, {.on_gpus = gpu_bytes > 0, .gpu_bytes = gpu_bytes});
   config.batch.micro.settle(settled.samples);
   return settled.why;
 }

@@ -65,9 +65,9 @@ GridTraffic traffic_of_step(const Config& given, const GridShape& shape) {
   const models::Model model = models::resolve(config.model, facts_to_check(config));
   write_out_micro(config);
   if (!config.batch.micro.is_known()) {
-    const OpenMicro open{.config = config, .model = model, .grid = shape};
     const bool can_start = !possible_micro(config, shape).empty();
-    config.batch.micro.settle(can_start ? settled_micro(open, fits_anywhere).samples : 1);
+    config.batch.micro.settle(can_start ? settled_micro_ahead(config, model, shape, {}).samples
+                                        : 1);
   }
   plan::DryRunInput input = dry_run_input(config, model, shape);
   parallel::WorkSplit& work = input.step.work;

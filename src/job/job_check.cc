@@ -278,16 +278,12 @@ void settle_micro(JobPoint& point, const models::Model& model, const JobRequest&
                   const MemoryOfRanks& memory) {
   Config& config = point.config;
   if (config.batch.micro.is_known()) return;
-  FitsMemory fits = fits_anywhere;
-  if (memory.on_gpus && memory.gpu) fits = fits_gpu(*memory.gpu);
-  if (!memory.on_gpus && memory.node) fits = fits_node(request.tasks_per_node, *memory.node);
-  OpenMicro open{.config = config,
-                 .model = model,
-                 .grid = point.grid,
-                 .device = dry_device(config, point.grid, request.cpus_per_task),
-                 .on_gpus = memory.on_gpus};
-  open.device.gpu_memory = memory.gpu_bytes();
-  config.batch.micro.settle(settled_micro(open, fits).samples);
+  const RanksAhead ranks{.on_gpus = memory.on_gpus,
+                         .gpu_bytes = memory.gpu_bytes(),
+                         .node_mib = memory.node,
+                         .ranks_of_node = request.tasks_per_node,
+                         .threads = request.cpus_per_task};
+  config.batch.micro.settle(settled_micro_ahead(config, model, point.grid, ranks).samples);
 }
 
 void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequest& request,

@@ -162,6 +162,22 @@ SettledMicro settled_micro(const OpenMicro& run, const FitsMemory& fits) {
   return MicroSearch(run, fits).find();
 }
 
+SettledMicro settled_micro_ahead(const Config& config, const models::Model& model,
+                                 const GridShape& grid, const RanksAhead& ranks) {
+  OpenMicro open{.config = config,
+                 .model = model,
+                 .grid = grid,
+                 .device = dry_device(config, grid, ranks.threads),
+                 .on_gpus = ranks.on_gpus};
+  FitsMemory fits = fits_anywhere;
+  if (ranks.on_gpus && ranks.gpu_bytes > 0) {
+    open.device.gpu_memory = ranks.gpu_bytes;
+    fits = fits_gpu(ranks.gpu_bytes >> 20);
+  }
+  if (!ranks.on_gpus && ranks.node_mib) fits = fits_node(ranks.ranks_of_node, *ranks.node_mib);
+  return settled_micro(open, fits);
+}
+
 std::string settle_micro_here(Runtime& runtime, const ComputeDevice& device,
                               const models::Model& model, const GridShape& grid,
                               const std::optional<MicroBefore>& before, Config& config) {

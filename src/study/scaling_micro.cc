@@ -29,12 +29,6 @@ std::optional<int> micro_of_study(const std::string& folder) {
   }
 }
 
-FitsMemory fits_known(const StudyPlan& plan, const KnownMemory& memory, bool on_gpus) {
-  if (on_gpus && memory.gpu) return fits_gpu(*memory.gpu);
-  if (!on_gpus && memory.node) return fits_node(plan.ranks_per_node, *memory.node);
-  return fits_anywhere;
-}
-
 }  // namespace
 
 void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::string& folder,
@@ -45,8 +39,10 @@ void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::
     plan.config.batch.micro = *before;
     return;
   }
-  const bool on_gpus = plan.config.run.device == "cuda";
-  const FitsMemory fits = fits_known(plan, memory, on_gpus);
+  const RanksAhead ranks{.on_gpus = plan.config.run.device == "cuda",
+                         .gpu_bytes = memory.gpu.value_or(0) << 20,
+                         .node_mib = memory.node,
+                         .ranks_of_node = plan.ranks_per_node};
   const models::Model model =
       models::resolve(plan.config.model,
                       tasks::task_of(plan.config.model).facts_on_this_host(plan.config.data.train));
@@ -56,13 +52,7 @@ void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::
     if (point.repeat > 1) continue;
     const Config config = config_of(plan, point, "run");
     const GridShape grid = resolve_run_grid(config, point.grid.ranks());
-    OpenMicro open{.config = config,
-                   .model = model,
-                   .grid = grid,
-                   .device = dry_device(config, grid),
-                   .on_gpus = on_gpus};
-    if (on_gpus) open.device.gpu_memory = memory.gpu.value_or(0) << 20;
-    most = std::min(most, settled_micro(open, fits).samples);
+    most = std::min(most, settled_micro_ahead(config, model, grid, ranks).samples);
     const std::vector<int> possible = possible_micro(config, grid);
     std::vector<int> common;
     if (of_all) {

@@ -45,6 +45,18 @@ struct SettledMicro {
 // is then chosen for these micro-batches.
 SettledMicro settled_micro(const OpenMicro& run, const FitsMemory& fits);
 
+// What is known, where no ranks run yet, of what they will compute on.
+struct RanksAhead {
+  bool on_gpus = false;
+  std::int64_t gpu_bytes = 0;                 // of a GPU's memory; 0: not known
+  std::optional<std::int64_t> node_mib = {};  // of a node's memory; empty: not known
+  int ranks_of_node = 1;
+  int threads = 1;  // of a rank, where the configuration leaves run.threads out
+};
+// The same for such ranks, as their start will settle it. Memory that is not known limits nothing.
+SettledMicro settled_micro_ahead(const Config& config, const models::Model& model,
+                                 const GridShape& grid, const RanksAhead& ranks);
+
 // Collective over the world. Settles batch.micro of `config` on these ranks, if it is open, where
 // rank 0 makes the dry runs. Returns why it is what it is, and nothing where it was not open.
 std::string settle_micro_here(Runtime& runtime, const ComputeDevice& device,
