@@ -108,8 +108,8 @@ const std::vector<std::string>& texts() {
                                                   "\x7f",
                                                   "\xff\xfe",
                                                   "\xc3",
-                                                  "\xc2\x9b"
-                                                  "31m",
+                                                  ("\xc2\x9b"
+                                                   "31m"),
                                                   "h\xc3\xa9llo \xe6\xbc\xa2\xe5\xad\x97",
                                                   "%s%n%d",
                                                   "{}",

@@ -13,7 +13,7 @@
 namespace trireme::testing {
 namespace {
 
-#include "bigram_test.cc"
+#include "bigram_test.cc"  // NOLINT(bugprone-suspicious-include)
 
 TEST(Bigram, ItsKeysMakeItsModel) {
   const models::Family& family = models::bigram_family();

@@ -243,7 +243,8 @@ class Gradients {
     const parallel::ResidentGroup& group = group_of(place);
     std::int64_t end = 0;
     for (const nn::Residence& one : group.members) {
-      if (cut(i) < (end += one.slice.local.elements())) return one;
+      end += one.slice.local.elements();
+      if (cut(i) < end) return one;
     }
     return group.members.back();
   }

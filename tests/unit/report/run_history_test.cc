@@ -162,7 +162,8 @@ std::vector<std::int64_t> steps_in_events(const std::string& folder) {
       std::uint64_t length = 0;
       std::memcpy(&length, bytes.data() + at, sizeof(length));
       const std::string event = bytes.substr(at + 12, length);
-      const std::int64_t step = event[10];  // after the time, in one byte
+      const std::int64_t step =
+          static_cast<unsigned char>(event[10]);  // after the time, in one byte
       if (event.find("\x04loss") != std::string::npos) steps.push_back(step);
       if (event.find("\x09"
                      "eval_loss") != std::string::npos)

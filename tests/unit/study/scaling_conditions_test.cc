@@ -57,7 +57,7 @@ TEST(ScalingConditions, TheDeviceOfAnMpi) {
 
 TEST(ScalingConditions, TheNetworkOfANode) {
   const testing::TemporaryFolder folder;
-  const fs::path root = folder.path();
+  const fs::path& root = folder.path();
   const auto write = [&](const char* path, const char* text) {
     fs::create_directories((root / path).parent_path());
     std::ofstream(root / path) << text << "\n";

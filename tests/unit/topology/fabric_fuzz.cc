@@ -288,8 +288,8 @@ const std::vector<Reader>& readers() {
        {kXml},
        {"<object type=\"", "</object>", "<info name=\"", "\"/>", "\">", "cpuset=\"0x",
         "gp_index=\"", "OSDev", "PCIDev", "Bridge", "Group", "Misc", "NUMANode",
-        "<distances2 nbobjs=\"2\" "
-        "type=\"PU\" indexing=\"os\" kind=\"5\">",
+        ("<distances2 nbobjs=\"2\" "
+         "type=\"PU\" indexing=\"os\" kind=\"5\">"),
         "<indexes length=\"3\">0 1</indexes>", "os_index=\"4294967295\"", "depth=\"-9\"",
         "<userdata length=\"9\">", "0xf...f"},
        1}};

@@ -81,10 +81,11 @@ TEST(Machine, SocketsAdaptersAndGpus) {
           "machine: 2 sockets, 2 NUMA nodes, 2 cores, 2 threads",
           "  InfiniBand mlx5_0: NUMA node 0, nearest GPUs 0000:19:00.0 (one PCIe switch)",
           "  network eth0: NUMA node 0, nearest GPUs 0000:19:00.0 (one PCIe root)",
-          "  GPU 0000:19:00.0: NUMA node 0, nearest adapters mlx5_0 (one PCIe switch), NVLink 18 "
-          "to 0000:cb:00.0",
-          "  GPU 0000:cb:00.0: NUMA node 1, nearest adapters mlx5_0 (across sockets), NVLink 18 to "
-          "0000:19:00.0"}));
+          ("  GPU 0000:19:00.0: NUMA node 0, nearest adapters mlx5_0 (one PCIe switch), NVLink 18 "
+           "to 0000:cb:00.0"),
+          ("  GPU 0000:cb:00.0: NUMA node 1, nearest adapters mlx5_0 (across sockets), NVLink 18 "
+           "to "
+           "0000:19:00.0")}));
   const Json json = json_of(machine, links);
   EXPECT_EQ(json.at("devices").at(std::size_t{0}).at("kind").text(), "infiniband");
   EXPECT_EQ(json.at("distances").at(std::size_t{0}).at(std::size_t{2}).text(), "one PCIe switch");

@@ -187,9 +187,8 @@ parallel::PipelineSchedule in_turn(const parallel::PipelineLayout& layout, int m
       steps.push_back({kBackwardWeight, m, chunk, {}, {}});
     }
   }
-  parallel::PipelineSchedule schedule{
-      "in turn", layout, micro_batches,
-      std::vector(static_cast<std::size_t>(layout.stages), std::move(steps))};
+  parallel::PipelineSchedule schedule{"in turn", layout, micro_batches,
+                                      std::vector(static_cast<std::size_t>(layout.stages), steps)};
   parallel::insert_exchanges(schedule);
   return schedule;
 }
