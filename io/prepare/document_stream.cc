@@ -134,7 +134,7 @@ class TailSplit final : public Splitter {
 }  // namespace
 
 void DocumentCutter::add(TextChunk&& chunk) {
-  if (separator_.empty()) {
+  if (separator_.empty() || chunk.is_record) {
     emit(std::move(chunk.bytes), chunk.ends);
     return;
   }

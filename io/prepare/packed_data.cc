@@ -66,4 +66,9 @@ std::optional<PackedData> packed_data(std::string_view beginning) {
   return {};
 }
 
+bool is_tar(std::string_view beginning) {
+  constexpr std::size_t kMagicAt = 257;
+  return beginning.size() > kMagicAt && beginning.substr(kMagicAt).starts_with("ustar");
+}
+
 }  // namespace trireme

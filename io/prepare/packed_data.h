@@ -15,4 +15,6 @@ struct PackedData {
 // tell the format, if these begin with one that no text begins with.
 std::optional<PackedData> packed_data(std::string_view beginning);
 
+bool is_tar(std::string_view beginning);
+
 }  // namespace trireme

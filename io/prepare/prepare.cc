@@ -8,6 +8,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 #include "io/prepare/document_stream.h"
 #include "io/prepare/ordered_work.h"
@@ -65,8 +66,7 @@ TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source)
 
 class Preparation {
  public:
-  explicit Preparation(const PrepareOptions& options)
-      : options_(options), source_(options.inputs, options.input_limit, options.standard_input) {}
+  explicit Preparation(const PrepareOptions& options) : options_(options), source_(options) {}
 
   PrepareResult run() {
     folder_.emplace(options_.output, std::vector<std::string>{kValidationShard, kTrainShard});
@@ -116,13 +116,18 @@ class Preparation {
   void check_sides() const {
     const std::int64_t held_out = validation_ ? validation_->documents() : 0;
     if (train_->documents() + held_out == 0) {
-      throw DataError(fmt::format("there is no text in {}", fmt::join(options_.inputs, ", ")));
+      const BadRecords& bad = source_.remarks().bad_records;
+      throw DataError(fmt::format("there is no text in {}{}", fmt::join(options_.inputs, ", "),
+                                  bad.count == 0
+                                      ? ""
+                                      : fmt::format(": {} left out, the first: {}",
+                                                    counted(bad.count, "bad record"), bad.first)));
     }
     if (train_->documents() == 0) {
       throw DataError(
           fmt::format("the validation split takes all of the text ({} bytes), nothing "
                       "is left to train on",
-                      source_.bytes_read()));
+                      source_.text_bytes()));
     }
     if (validation_ && held_out == 0) {
       throw DataError(
@@ -143,8 +148,9 @@ class Preparation {
     result.tokenizer = tokenizer_;
     result.tokenizer_seconds = tokenizer_seconds_;
     result.seconds = watch_.seconds();
-    result.json_lines = source_.json_lines();
-    result.zero_bytes = source_.zero_bytes();
+    result.zero_bytes = source_.remarks().zero_bytes;
+    result.left_out = source_.remarks().left_out;
+    result.bad_records = source_.remarks().bad_records;
     return result;
   }
 

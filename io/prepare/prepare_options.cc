@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/io/prepare.h"
 
 namespace trireme {
@@ -85,6 +86,20 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::strin
   choice.path = text;
   choice.end_of_text = end_of_text;
   return choice;
+}
+
+RecordFields parse_record_fields(const std::string& text) {
+  RecordFields fields;
+  fields.given = true;
+  fields.names = split_list(text);
+  if (text == "none") fields.names.clear();
+  for (const std::string& name : fields.names) {
+    if (!name.empty()) continue;
+    throw ConfigError(fmt::format(
+        "--field {}: write the name of a field, as in text, meta.body or title,text; or none",
+        shown(text)));
+  }
+  return fields;
 }
 
 }  // namespace trireme

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "io/prepare/byte_stream.h"
+
 struct archive;
 
 namespace trireme {
@@ -24,6 +26,8 @@ struct TarMember {
 class TarReader {
  public:
   TarReader(const std::string& path, int standard_input);
+  // An archive that is unpacked already; `name` is for messages.
+  TarReader(std::string name, ByteStreamPtr unpacked);
   ~TarReader();
   TarReader(const TarReader&) = delete;
   TarReader& operator=(const TarReader&) = delete;
@@ -32,10 +36,13 @@ class TarReader {
   bool next(TarMember& member);
   // Returns the member's bytes. Called at most once for each, for a size that memory holds.
   std::vector<std::uint8_t> contents();
-  std::uint64_t bytes_read() const;  // of the file, compressed
+  // The same part by part, as a ByteStream reads.
+  std::size_t read(char* to, std::size_t count);
+  std::uint64_t bytes_read() const { return file_->bytes_read(); }  // compressed; of a path
 
  private:
-  class Unpacked;
+  void open();
+  std::size_t next_block();
   static std::ptrdiff_t pass_on(archive* of, void* self, const void** block);
   void throw_fault();
   void check_header(int result);
@@ -43,7 +50,10 @@ class TarReader {
   [[noreturn]] void refuse_cut() const;
 
   std::string path_;
-  std::unique_ptr<Unpacked> unpacked_;
+  const FileBytes* file_ = nullptr;
+  ByteStreamPtr unpacked_;
+  std::vector<char> buffer_;
+  bool ended_ = false;
   std::exception_ptr fault_;  // which libarchive's code must not see
   std::unique_ptr<archive, int (*)(archive*)> tar_;
   TarMember member_;

@@ -50,11 +50,6 @@ std::string_view kind_among(const auto& kinds, std::string_view beginning) {
   return {};
 }
 
-bool is_tar(std::string_view beginning) {
-  constexpr std::size_t kMagicAt = 257;
-  return beginning.size() > kMagicAt && beginning.substr(kMagicAt).starts_with("ustar");
-}
-
 // Whether it is a file of Parquet with an encrypted footer: the length of the first page's header
 // comes next.
 bool is_encrypted_parquet(std::string_view beginning) {
@@ -155,10 +150,6 @@ std::string kind_of_file(std::string_view beginning) {
   if (!kind.empty()) return std::string(kind);
   const bool is_text = beginning.find('\0') == std::string_view::npos && !is_binary(beginning);
   return is_text ? "a text" : "binary data";
-}
-
-bool is_json_lines(std::string_view name, std::string_view beginning) {
-  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || beginning.starts_with("{\"");
 }
 
 }  // namespace trireme

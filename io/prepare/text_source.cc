@@ -9,7 +9,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/philox.h"
-#include "trireme/io/text_kind.h"
+#include "trireme/base/text.h"
+
+#include "io/prepare/record_format.h"
 
 namespace trireme {
 namespace {
@@ -30,71 +32,89 @@ std::string name_of(const std::string& path) {
 
 }  // namespace
 
-TextSource::TextSource(const std::vector<std::string>& inputs, std::uint64_t limit,
-                       int standard_input)
-    : left_(limit == 0 ? std::numeric_limits<std::uint64_t>::max() : limit),
-      standard_input_(standard_input) {
+TextSource::TextSource(const PrepareOptions& options)
+    : options_(options),
+      left_(options.input_limit == 0 ? std::numeric_limits<std::uint64_t>::max()
+                                     : options.input_limit) {
+  const std::vector<std::string>& inputs = options.inputs;
   if (inputs.empty()) throw DataError("no input: name text files, folders, or - for stdin");
+  bool known = true;
   for (const std::string& input : inputs) add(input);
-  if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", inputs.front()));
-  for (const InputFile& input : inputs_) all_regular_ = all_regular_ && input.regular;
-  // Refuses what is no text before a tokenizer is trained on it.
-  for (const InputFile& input : inputs_) {
-    if (!input.regular || input.size == 0) continue;
-    std::string beginning(std::min<std::uint64_t>(input.size, kTellingBytes), '\0');
-    beginning.resize(InputStream(input.path, -1).read(beginning.data(), beginning.size()));
-    check_is_text(input.path, beginning);
+  for (const Input& input : inputs_) {
+    bytes_total_ += input.file.size;
+    known = known && input.file.regular;
   }
-  if (!all_regular_) return;
-  for (const InputFile& input : inputs_) bytes_total_ += input.size;
-  bytes_total_ = std::min(bytes_total_, left_);
+  if (inputs_.empty()) {
+    const LeftOut& left_out = remarks_.left_out;
+    throw DataError(left_out.hidden + left_out.binary == 0
+                        ? fmt::format("there are no files in {}", inputs.front())
+                        : fmt::format("there is no text in {}: {} hidden or of version control, {} "
+                                      "binary",
+                                      inputs.front(), counted(left_out.hidden, "file"),
+                                      left_out.binary));
+  }
+  const bool cut = bytes_total_ > left_;
+  if (!known || (cut && !can_draw_)) bytes_total_ = 0;
+  if (cut && can_draw_) bytes_total_ = left_;
 }
 
 void TextSource::add(const std::string& path) {
   if (path == "-" || !is_input_folder(path)) {
-    inputs_.push_back(input_file(path));
+    look_at({input_file(path), Named::kAlone});
     return;
   }
-  for (InputFile& file : files_below(path)) inputs_.push_back(std::move(file));
+  for (InputFile& file : files_below(path)) {
+    if (is_hidden(std::string_view(file.path).substr(path.size()))) {
+      ++remarks_.left_out.hidden;
+    } else {
+      look_at({std::move(file), Named::kInFolder});
+    }
+  }
 }
 
-// The last chunk of a file is empty.
+// Refuses what is no text before a tokenizer is trained on it.
+void TextSource::look_at(const Input& input) {
+  TextKind kind = TextKind::kOther;
+  if (input.file.regular) {
+    const PeekedBytes peeked(std::make_unique<FileBytes>(input.file.path, -1),
+                             std::min<std::size_t>(input.file.size, kSeenBytes));
+    kind = look_at_kind(input.file.path, peeked.beginning(), input.named, options_);
+  }
+  if (kind == TextKind::kBinary) {
+    if (remarks_.left_out.binary++ == 0) remarks_.left_out.first_binary = input.file.path;
+    return;
+  }
+  can_draw_ = can_draw_ && kind == TextKind::kPlain;
+  inputs_.push_back(input);
+}
+
+void TextSource::open_next() {
+  const Input& input = inputs_[next_input_++];
+  auto file = std::make_unique<FileBytes>(input.file.path, options_.standard_input);
+  file_ = file.get();
+  entry_ = open_text(name_of(input.file.path), std::move(file), input.named, options_, remarks_);
+}
+
+// The last chunk of a plain text is empty.
 bool TextSource::read_chunk(TextChunk& chunk) {
-  chunk = {};
-  if (!stream_) {
-    if (next_input_ == inputs_.size() || left_ == 0) return false;
-    stream_.emplace(inputs_[next_input_].path, standard_input_);
-    chunk.starts = true;
-    position_ = 0;
+  while (left_ > 0) {
+    if (entry_ && entry_->next(chunk, left_)) break;
+    if (file_ != nullptr) bytes_read_ += std::exchange(file_, nullptr)->bytes_read();
+    entry_.reset();
+    if (next_input_ == inputs_.size()) return false;
+    open_next();
   }
-  const std::size_t wanted = std::min<std::uint64_t>(kChunkBytes, left_);
-  chunk.bytes.resize(wanted);
-  const std::size_t size = stream_->read(chunk.bytes.data(), wanted);
-  chunk.bytes.resize(size);
-  if (chunk.starts) look_at_beginning(chunk.bytes);
-  count_zeros(chunk.bytes);
-  left_ -= size;
-  if (size < wanted || left_ == 0) {
+  if (left_ == 0) return false;
+  if (chunk.bytes.size() >= left_) {
+    chunk.bytes.resize(left_);
     chunk.ends = true;
-    stream_.reset();
-    ++next_input_;
   }
+  left_ -= chunk.bytes.size();
   return true;
 }
 
-void TextSource::look_at_beginning(std::string_view beginning) {
-  const std::string& path = inputs_[next_input_].path;
-  const std::string name = name_of(path);
-  check_is_text(name, beginning);
-  if (json_lines_.empty() && is_json_lines(path, beginning)) json_lines_ = name;
-}
-
-void TextSource::count_zeros(std::string_view bytes) {
-  const std::uint64_t at = std::exchange(position_, position_ + bytes.size());
-  const std::size_t first = bytes.find('\0');
-  if (first == std::string_view::npos) return;
-  if (zero_bytes_.count == 0) zero_bytes_ = {0, name_of(inputs_[next_input_].path), at + first + 1};
-  zero_bytes_.count += static_cast<std::uint64_t>(std::ranges::count(bytes.substr(first), '\0'));
+std::uint64_t TextSource::bytes_read() const {
+  return bytes_read_ + (file_ == nullptr ? 0 : file_->bytes_read());
 }
 
 bool TextSource::next(TextChunk& chunk) {
@@ -104,14 +124,13 @@ bool TextSource::next(TextChunk& chunk) {
     chunk = std::move(replay_.front());
     replay_.pop_front();
   }
-  bytes_read_ += chunk.bytes.size();
+  text_bytes_ += chunk.bytes.size();
   return true;
 }
 
 std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed) {
-  if (!all_regular_) return beginning(bytes);
   const std::uint64_t end = bytes_total_ > tail ? bytes_total_ - tail : bytes_total_;
-  if (end <= bytes) return read_range(0, end);
+  if (!can_draw_ || end <= bytes) return beginning(bytes, tail);
   const std::uint64_t blocks = end / kBlockBytes;
   const std::uint64_t count = std::clamp<std::uint64_t>(bytes / kBlockBytes, 1, blocks);
   const std::uint64_t key = philox_key(seed, "tokenizer.sample");
@@ -131,7 +150,7 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
 std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
   std::string text;
   std::uint64_t file_begin = 0;
-  for (const InputFile& input : inputs_) {
+  for (const auto& [input, named] : inputs_) {
     const std::uint64_t file_end = file_begin + input.size;
     const std::uint64_t from = std::max(begin, file_begin);
     const std::uint64_t to = std::min(end, file_end);
@@ -151,15 +170,22 @@ std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const
   return text;
 }
 
-std::string TextSource::beginning(std::uint64_t bytes) {
-  std::string text;
+std::string TextSource::beginning(std::uint64_t bytes, std::uint64_t tail) {
+  std::uint64_t held = 0;
   TextChunk chunk;
-  while (text.size() < bytes && read_chunk(chunk)) {
-    text += chunk.bytes;
-    if (chunk.ends) text += '\n';
+  while (held < bytes + tail && read_chunk(chunk)) {
+    held += chunk.bytes.size();
     replay_.push_back(std::move(chunk));
   }
-  text.resize(std::min<std::uint64_t>(text.size(), bytes));
+  const bool is_all = held < bytes + tail;
+  std::uint64_t left = std::min(bytes, is_all && held > tail ? held - tail : held);
+  std::string text;
+  for (const TextChunk& one : replay_) {
+    text.append(one.bytes, 0, left);
+    left -= std::min<std::uint64_t>(left, one.bytes.size());
+    if (left == 0) break;
+    if (one.ends && !text.empty() && text.back() != '\n') text += '\n';
+  }
   return text;
 }
 

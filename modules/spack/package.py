@@ -33,6 +33,7 @@ class Trireme(CMakePackage):
     depends_on("boost@1.74:+program_options")
     depends_on("fmt@9:")
     depends_on("nlohmann-json@3.11:")
+    depends_on("simdjson@3:")
     depends_on("sentencepiece@0.1.97:")
     depends_on("pcre2@10.32: +jit")
     depends_on("utf8proc@2.7:")
@@ -40,9 +41,9 @@ class Trireme(CMakePackage):
     depends_on("libjpeg-turbo@2.1:")
     depends_on("libpng@1.6:")
     depends_on("libarchive@3.6:")
+    depends_on("zlib-api")
     depends_on("yaml-cpp@0.7:")
     depends_on("hwloc@2:")
-    depends_on("zlib-api", type="test")
     depends_on("googletest@1.12:+gtest", type="test")
 
     conflicts("%gcc@:11", msg="Trireme is written in C++20")

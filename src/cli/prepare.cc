@@ -26,8 +26,8 @@ namespace {
 struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
-  bool images = false, skip_bad = false;
-  std::optional<std::string> tokenizer, size, end_of_text, class_folder;
+  bool images = false, skip_bad = false, as_bytes = false;
+  std::optional<std::string> tokenizer, size, end_of_text, class_folder, field, join;
   std::string validation = "none", document_separator;
   std::optional<ByteSize> limit;
   std::int64_t seed = 1;
@@ -35,9 +35,11 @@ struct PrepareArguments {
 };
 
 void declare(Options& options, PrepareArguments& given) {
-  options.add_positional("PATH...", given.more_inputs,
-                         "text files, folders of them (with all below), or - for standard input; "
-                         "with --images folders and tar archives of pictures");
+  options.add_positional(
+      "PATH...", given.more_inputs,
+      "text, JSON Lines, arrays of JSON, CSV, TSV, plain or packed (gzip, bzip2, "
+      "xz, zstd), tar archives and folders of them, or - for standard input; "
+      "with --images folders and tar archives of pictures");
   options.add("input", given.input, "", "the same, separated by commas");
   options.add("output", given.output, "", "folder for train.h5 and validation.h5", not_empty());
   options.paths({"output"});
@@ -56,7 +58,17 @@ void declare(Options& options, PrepareArguments& given) {
       "ones may be the classes, ask",
       one_of({"auto", "outer", "inner"}));
   options.add("skip-bad", given.skip_bad, "",
-              "leave out pictures that are damaged or too large, and list them");
+              "leave out pictures that are damaged or too large, and list them; of text, records "
+              "that are broken or lack a field, and count them");
+  options.add("field", given.field, "",
+              "of JSON, CSV and TSV: the field that is a document's text, as in text, meta.body or "
+              "title,text; none: take such files as plain text; auto: text",
+              not_empty());
+  options.add("join", given.join, "",
+              "what goes between several fields, with the escapes of --document-separator; auto: "
+              "\\n\\n");
+  options.add("as-bytes", given.as_bytes, "",
+              "take each file byte for byte as it is, also if it is packed or binary");
   options.add(
       "tokenizer", given.tokenizer, "",
       "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model or "
@@ -113,28 +125,36 @@ PrepareKind common_options(const PrepareArguments& given) {
 }
 
 PrepareOptions text_options(const PrepareArguments& given) {
-  if (given.size || given.skip_bad || given.class_folder) {
-    throw ConfigError(fmt::format("{} is for pictures: --images true", given.size ? "--size"
-                                                                       : given.skip_bad
-                                                                           ? "--skip-bad"
-                                                                           : "--class-folder"));
+  if (given.size || given.class_folder) {
+    throw ConfigError(
+        fmt::format("{} is for pictures: --images true", given.size ? "--size" : "--class-folder"));
+  }
+  if (given.as_bytes && (given.field || given.join || given.skip_bad)) {
+    throw ConfigError("--as-bytes takes no records; leave --field, --join and --skip-bad out");
   }
   auto options = common_options<PrepareOptions>(given);
   options.tokenizer =
       parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), given.end_of_text.value_or(""));
   options.document_separator = unescaped(given.document_separator, "--document-separator");
   options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(ByteSize()).count);
+  if (given.field) options.fields = parse_record_fields(*given.field);
+  if (given.join) options.fields.join = unescaped(*given.join, "--join");
+  options.skip_bad = given.skip_bad;
+  options.as_bytes = given.as_bytes;
   check_validation(options);
   return options;
 }
 
 PrepareImagesOptions image_options(const PrepareArguments& given) {
-  if (given.tokenizer || given.end_of_text || given.limit || !given.document_separator.empty()) {
-    throw ConfigError(fmt::format("{} is for text, not for pictures (--images true)",
-                                  given.tokenizer     ? "--tokenizer"
-                                  : given.end_of_text ? "--end-of-text"
-                                  : given.limit       ? "--limit"
-                                                      : "--document-separator"));
+  for (const auto& [is_given, flag] :
+       {std::pair(given.tokenizer.has_value(), "--tokenizer"),
+        std::pair(given.end_of_text.has_value(), "--end-of-text"),
+        std::pair(given.limit.has_value(), "--limit"),
+        std::pair(given.field.has_value(), "--field"), std::pair(given.join.has_value(), "--join"),
+        std::pair(given.as_bytes, "--as-bytes"),
+        std::pair(!given.document_separator.empty(), "--document-separator")}) {
+    if (!is_given) continue;
+    throw ConfigError(fmt::format("{} is for text, not for pictures (--images true)", flag));
   }
   auto options = common_options<PrepareImagesOptions>(given);
   if (given.size) options.size = parse_picture_size(*given.size);
@@ -162,6 +182,19 @@ void add_end(NamedLines& lines, const Result& result, std::string_view speed) {
   lines.add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
 }
 
+// "3 hidden files, 1 binary file (a.png)"
+std::string words_of(const LeftOut& left_out) {
+  std::vector<std::string> words;
+  if (left_out.hidden > 0) words.push_back(counted(left_out.hidden, "hidden file"));
+  if (left_out.links > 0) words.push_back(counted(left_out.links, "link"));
+  if (left_out.binary > 0) {
+    words.push_back(fmt::format("{} ({}{})", counted(left_out.binary, "binary file"),
+                                left_out.binary > 1 ? "the first: " : "",
+                                shown(left_out.first_binary)));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 std::string summary(const PrepareResult& result) {
   std::int64_t bytes = result.train.original_bytes, tokens = result.train.tokens;
   if (result.validation) {
@@ -177,6 +210,13 @@ std::string summary(const PrepareResult& result) {
             fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
   lines.add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
                                      result.tokenizer_seconds));
+  if (const std::string words = words_of(result.left_out); !words.empty()) {
+    lines.add("left out", words);
+  }
+  if (result.bad_records.count > 0) {
+    lines.add("bad records", fmt::format("{} left out; the first: {}", result.bad_records.count,
+                                         result.bad_records.first));
+  }
   add_end(lines, result,
           fmt::format("{:.1f} MB/s", 1e-6 * static_cast<double>(bytes) / result.seconds));
   return lines.text();
@@ -219,12 +259,6 @@ std::string summary(const PrepareImagesResult& result) {
 }
 
 void say_what_is_odd(const PrepareResult& result) {
-  if (!result.json_lines.empty()) {
-    report_line(
-        fmt::format("{}: JSON Lines, taken as they are, with names, quotes and escapes: take "
-                    "the text out of it first, as jq does, unless the model is to write JSON",
-                    shown(result.json_lines)));
-  }
   if (const ZeroBytes& zeros = result.zero_bytes; zeros.count > 0) {
     report_line(fmt::format("{}: byte {} is zero, which no text has; {} in all became tokens",
                             shown(zeros.first_in), zeros.first,

@@ -39,6 +39,15 @@ struct TokenizerChoice {
 TokenizerChoice parse_tokenizer_choice(const std::string& text,
                                        const std::string& end_of_text = "");
 
+// What of a record (JSON, CSV, TSV) is the text of a document.
+struct RecordFields {
+  std::vector<std::string> names = {"text"};  // empty: records are taken as plain text
+  bool given = false;                         // all files must have them
+  std::string join = "\n\n";                  // between the texts of several
+};
+// Reads "text", "meta.body", "title,text" or "none". Throws ConfigError.
+RecordFields parse_record_fields(const std::string& text);
+
 struct PrepareProgress {
   const char* phase;  // "training the tokenizer", "tokenising", "writing"
   std::uint64_t bytes_read;
@@ -50,13 +59,16 @@ struct PrepareProgress {
 
 struct PrepareOptions {
   // Files, folders (all files below them, in alphabetical order of their paths) and "-", which is
-  // the file descriptor standard_input.
+  // the file descriptor standard_input. Of folders, what is hidden or binary is left out.
   std::vector<std::string> inputs;
   int standard_input = 0;
   std::string output;  // folder for train.h5 and validation.h5; created if it is missing
   TokenizerChoice tokenizer;
   std::uint64_t sample_bytes = std::uint64_t{4} << 20;  // the most that a tokenizer is trained on
-  std::string document_separator;  // cuts files into documents; empty: a file is a document
+  RecordFields fields;
+  bool skip_bad = false;           // leave out records that are broken or lack a field
+  bool as_bytes = false;           // take all files as they are, whatever they hold
+  std::string document_separator;  // cuts plain texts into documents; empty: a file is a document
   ValidationSplit validation;
   std::uint64_t input_limit = 0;  // only the first bytes of all inputs together; 0: all
   std::uint64_t seed = 1;         // for the sample and the hash split
@@ -71,28 +83,44 @@ struct ZeroBytes {
   std::uint64_t first = 0;  // which byte of it that is, counted from 1
 };
 
+// Files in folders and archives that were not taken.
+struct LeftOut {
+  std::int64_t hidden = 0, binary = 0, links = 0;  // hidden: or of version control
+  std::string first_binary;
+};
+
+struct BadRecords {
+  std::int64_t count = 0;
+  std::string first;  // what is wrong with the first one
+};
+
 struct PrepareResult {
   TokenShardInfo train;
   std::optional<TokenShardInfo> validation;
   TokenizerPtr tokenizer;
   double tokenizer_seconds = 0.0;  // to train or load it
   double seconds = 0.0;            // in all
-  std::string json_lines = {};     // an input that is JSON Lines, taken as it is; empty: none
   ZeroBytes zero_bytes = {};       // far from the beginning of a file, where they are refused
+  LeftOut left_out = {};
+  BadRecords bad_records = {};  // left out
 };
 
 // Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no
 // folder.
 void check_validation(const PrepareOptions& options);
 
-// The shards depend on the inputs and the options, but not on the number of threads. Memory does
-// not grow with the input, but a tail split holds up to its own number of bytes. Empty documents
+// Files are told by their content: plain text, UTF-16 with its mark, JSON Lines, an array of JSON,
+// CSV and TSV with a header, tar archives of these, all also packed by gzip, bzip2, xz or zstd. The
+// shards depend on the texts and the options, but not on the number of threads nor, but for their
+// source, on what the texts came in. Memory does not grow with the input, but a tail split holds up
+// to its own number of bytes, and a record is at most 64 MiB. Empty documents
 // are left out. The tail begins at the start of a document if one starts in its first half;
 // otherwise it begins exactly where asked, in the middle of a document. A tokenizer is trained on
 // 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if an input
-// cannot be read twice.
+// is not a regular file of plain text.
 //
-// Throws DataError if an input is missing or unreadable, if there is no text, if 64 MiB of it have
+// Throws DataError if an input is missing, unreadable, damaged or no text, if a record is bad, if
+// there is no text, if 64 MiB of it have
 // no place where the tokenizer can cut it (Tokenizer::cut), or if a split leaves one side empty;
 // RunFolderError if the output cannot be written; ConfigError for an impossible value.
 PrepareResult prepare(const PrepareOptions& options);

@@ -22,7 +22,4 @@ void check_has_no_zero(const std::string& name, std::string_view bytes);
 // What a file is that begins so, for people: "a Parquet file", "a text", "binary data".
 std::string kind_of_file(std::string_view beginning);
 
-// Whether the file is JSON Lines, by its name or its beginning.
-bool is_json_lines(std::string_view name, std::string_view beginning);
-
 }  // namespace trireme

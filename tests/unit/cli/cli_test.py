@@ -409,6 +409,23 @@ class Prepare(ProgramTest):
         self.assertRegex(text, "(?m)^bytes of text +700 in train, 300 in validation$")
         self.assertRegex(text, "(?m)^files +out/train.h5, out/validation.h5$")
 
+    def test_reads_records(self):
+        self.text("in/a.jsonl", '{"title": "a", "body": "b"}\n{"title": "c"}\n')
+        self.text("in/.hidden", "x")
+        (self.folder / "in/picture.png").write_bytes(png(4, 4, (1, 2, 3)))
+        byte = ["--output", "out", "--tokenizer", "byte"]
+        self.refuse(3, "in/a.jsonl: line 2, column 1: no field 'body', but 'title'", "in", *byte, "--field", "title,body")
+        text = self.expect_done("prepare", "in", *byte, "--field", "title,body", "--join", r"\t", "--skip-bad", "true")
+        self.assertRegex(text, "(?m)^bytes of text +3 in train$")
+        self.assertRegex(text, r"(?m)^left out +1 hidden file, 1 binary file \(in/picture.png\)$")
+        self.assertRegex(text, "(?m)^bad records +1 left out; the first: in/a.jsonl: line 2, ")
+        # bad input: `prepare`: records and --as-bytes | --as-bytes takes no records; leave --field, --join and
+        # --skip-bad out | 2
+        self.refuse(2, "--as-bytes takes no records", "in", *byte, "--as-bytes", "true", "--field", "a")
+        # bad input: `prepare`: a --field without a name | --field a,: write the name of a field, as in text,
+        # meta.body or title,text; or none | 2
+        self.refuse(2, "--field a,: write the name of a field", "in", *byte, "--field", "a,")
+
     def test_refuses_flags(self):
         self.text("t")
         good = ["t", "--output", "out"]
@@ -614,7 +631,7 @@ class PrepareImages(ProgramTest):
         # text, not for pictures (--images true); --size is for pictures: --images true | 2
         for flag, value in (("--limit", 5), ("--tokenizer", "byte"), ("--document-separator", "x")):
             self.refuse(2, f"{flag} is for text, not for pictures", *good, flag, value)
-        for flag, value in (("--size", 5), ("--skip-bad", "true"), ("--class-folder", "inner")):
+        for flag, value in (("--size", 5), ("--class-folder", "inner")):
             self.expect_refusal(2, f"{flag} is for pictures: --images true", "prepare", *good, flag, value)
         self.refuse(2, "pictures are held out by --validation class:FRACTION", *good, "--validation", "tail:5")
         self.expect_refusal(2, "text is held out by --validation hash:FRACTION or tail:BYTES", "prepare", *good,

@@ -63,7 +63,7 @@ FOREIGN = [
     (re.compile(r"(hdf5|H5)"), ["io"]),
     (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
     (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
-    (re.compile(r"sentencepiece|(pcre2|utf8proc|turbojpeg|jpeglib|png|archive|archive_entry)\.h$"), ["io"]),
+    (re.compile(r"sentencepiece|(pcre2|utf8proc|turbojpeg|jpeglib|png|archive|archive_entry|zlib|simdjson)\.h$"), ["io"]),
     (re.compile(r"nlohmann"), ["src/base"]),
     (re.compile(r"(yaml-cpp/|hwloc)"), ["src/topology"]),
 ]

@@ -1,0 +1,65 @@
+// Bytes that are read from front to back: of a file, of what is packed in it, of a member of an
+// archive.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "io/files/input_files.h"
+
+namespace trireme {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Returns how many bytes it has read: fewer than `count` only at the end. Throws DataError that
+  // names the stream.
+  virtual std::size_t read(char* to, std::size_t count) = 0;
+};
+using ByteStreamPtr = std::unique_ptr<ByteStream>;
+
+class FileBytes final : public ByteStream {
+ public:
+  FileBytes(const std::string& path, int standard_input) : file_(path, standard_input) {}
+  std::size_t read(char* to, std::size_t count) override {
+    const std::size_t size = file_.read(to, count);
+    bytes_read_ += size;
+    return size;
+  }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  InputStream file_;
+  std::uint64_t bytes_read_ = 0;
+};
+
+// A stream whose first bytes, up to `most`, can be seen before they are read.
+class PeekedBytes final : public ByteStream {
+ public:
+  PeekedBytes(ByteStreamPtr stream, std::size_t most)
+      : stream_(std::move(stream)), beginning_(most, '\0') {
+    beginning_.resize(stream_->read(beginning_.data(), most));
+  }
+  std::string_view beginning() const { return beginning_; }  // before the first read()
+  std::size_t read(char* to, std::size_t count) override {
+    const std::size_t size = std::min(count, beginning_.size() - at_);
+    std::copy_n(beginning_.data() + at_, size, to);
+    at_ += size;
+    if (at_ == beginning_.size() && at_ > 0) {
+      beginning_ = {};
+      at_ = 0;
+    }
+    return size == count ? size : size + stream_->read(to + size, count - size);
+  }
+
+ private:
+  ByteStreamPtr stream_;
+  std::string beginning_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,49 @@
+// What one file, or one member of an archive, gives: its bytes as they are, or a document for each
+// record.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "trireme/io/prepare.h"
+
+#include "io/prepare/byte_stream.h"
+#include "io/prepare/text_chunk.h"
+
+namespace trireme {
+
+// What was left out of the texts, and what is odd in them, for the user.
+struct TextRemarks {
+  LeftOut left_out;
+  ZeroBytes zero_bytes;
+  BadRecords bad_records;
+};
+
+class TextEntry {
+ public:
+  static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+
+  virtual ~TextEntry() = default;
+  // Returns false after the last chunk; a chunk of at most `most` bytes, unless it is a record.
+  virtual bool next(TextChunk& chunk, std::size_t most) = 0;
+};
+
+// Whether a file was named, or was found in a folder or in an archive.
+enum class Named { kAlone, kInFolder, kInArchive };
+
+// What a beginning says before a file is read.
+enum class TextKind { kPlain, kOther, kBinary };  // kOther: text or records once it is decoded
+// Throws DataError for what is no text and was named.
+TextKind look_at_kind(const std::string& name, std::string_view beginning, Named named,
+                      const PrepareOptions& options);
+
+// Whether a file is hidden or of version control, or in such a folder.
+bool is_hidden(std::string_view path);
+
+// Throws DataError for what is no text; where it was not named it is counted as left out, and the
+// result is null. Options and remarks live as long as the result.
+std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stream, Named named,
+                                     const PrepareOptions& options, TextRemarks& remarks);
+
+}  // namespace trireme
