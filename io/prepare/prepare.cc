@@ -33,7 +33,8 @@ BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
   for (const TextChunk& piece : batch) {
     SideTokens& side = piece.validation ? result.validation : result.train;
     if (piece.starts) side.document_starts.push_back(side.tokens.size());
-    tokenizer.encode(piece.bytes, side.tokens);
+    tokenizer.encode(piece.bytes, side.tokens,
+                     piece.starts ? TextPart::kBegins : TextPart::kGoesOn);
     if (piece.ends) side.tokens.push_back(tokenizer.end_of_text());
     side.original_bytes += piece.bytes.size();
   }

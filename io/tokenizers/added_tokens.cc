@@ -24,4 +24,38 @@ AddedTokens::AddedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens))
   }
 }
 
+bool AddedTokens::may_span(std::string_view before, std::string_view after) const {
+  const std::string_view first = after.substr(0, utf8_length(after));
+  return std::ranges::any_of(tokens_, [&](const Token& token) {
+    const bool looks_around = token.is_single_word || token.strips_left || token.strips_right;
+    return token.text.find(first, utf8_length(token.text)) != std::string::npos ||
+           (looks_around && (before.ends_with(token.text) || after.starts_with(token.text)));
+  });
+}
+
+bool AddedTokens::has_word_beside(std::string_view text, std::size_t begin, std::size_t end) {
+  if (begin > 0) {
+    const std::string_view before = text.substr(0, begin);
+    if (is_word_character(first_character(before.substr(last_character_begin(before)))))
+      return true;
+  }
+  return end < text.size() && is_word_character(first_character(text.substr(end)));
+}
+
+std::size_t AddedTokens::begin_of_spaces(std::string_view text, std::size_t at, std::size_t least) {
+  while (at > least) {
+    const std::size_t before = last_character_begin(text.substr(0, at));
+    if (!is_white_space(first_character(text.substr(before)))) break;
+    at = before;
+  }
+  return std::max(at, least);
+}
+
+std::size_t AddedTokens::end_of_spaces(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_white_space(first_character(text.substr(at)))) {
+    at += utf8_length(text.substr(at));
+  }
+  return at;
+}
+
 }  // namespace trireme

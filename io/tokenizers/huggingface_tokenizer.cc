@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <iterator>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +19,6 @@
 namespace trireme {
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 constexpr std::string_view kAsciiSpaces = " \t\n\r";
 
 // The names that tokens have which end texts.
@@ -60,32 +60,80 @@ std::int32_t end_of_text_of(const TokenizerFile& file, std::string_view name,
                 origin, names_of(found)));
 }
 
-AddedTokens added_tokens(const TokenizerFile& file, std::int32_t end_of_text, bool normalised) {
+AddedTokens added_tokens(const TokenizerFile& file, std::int32_t end_of_text, bool normalised,
+                         const std::string& origin) {
   std::vector<AddedTokens::Token> tokens;
   for (const auto& token : file.added) {
     if (token.is_normalized != normalised) continue;
     const bool stays_text = token.is_special || token.token == end_of_text;
-    tokens.push_back({token.text, stays_text ? -1 : token.token});
+    std::string text =
+        normalised ? file.normalizers.apply(token.text, TextPlace::kBegins) : token.text;
+    if (text.empty()) {
+      throw DataError(fmt::format("{}: the added token '{}' is nothing once it is normalised",
+                                  origin, shown(token.text)));
+    }
+    tokens.push_back({std::move(text), stays_text ? -1 : token.token, token.is_single_word,
+                      token.strips_left, token.strips_right});
   }
   return AddedTokens(std::move(tokens));
 }
 
-std::variant<BytePairEncoding, WordPiece> encoding_of(const TokenizerFile& file,
-                                                      std::int32_t end_of_text,
-                                                      const std::string& origin) {
+using Model = std::variant<BytePairEncoding, WordPiece, Unigram>;
+
+Model model_of(const TokenizerFile& file, std::int32_t end_of_text, const std::string& origin) {
   if (std::holds_alternative<TokenizerFile::WordPieces>(file.model)) {
     return WordPiece(file, end_of_text, origin);
+  }
+  if (std::holds_alternative<TokenizerFile::UnigramPieces>(file.model)) {
+    return Unigram(file, end_of_text, origin);
   }
   return BytePairEncoding(file, end_of_text, origin);
 }
 
-std::vector<std::string> bytes_of_tokens(
-    const std::variant<BytePairEncoding, WordPiece>& encoding) {
-  const auto* words = std::get_if<WordPiece>(&encoding);
-  return words ? words->token_texts() : std::get<BytePairEncoding>(encoding).token_bytes();
+bool is_byte_level(const TokenizerFile& file) {
+  const auto* pairs = std::get_if<TokenizerFile::BytePairs>(&file.model);
+  return pairs && pairs->is_byte_level;
+}
+
+// The token of what a model does not know, where there is such.
+std::optional<std::int32_t> unknown_token(const TokenizerFile& file) {
+  if (const auto* words = std::get_if<TokenizerFile::WordPieces>(&file.model)) {
+    return words->unknown;
+  }
+  if (const auto* pieces = std::get_if<TokenizerFile::UnigramPieces>(&file.model)) {
+    return pieces->unknown;
+  }
+  if (is_byte_level(file)) return {};
+  return std::get<TokenizerFile::BytePairs>(file.model).unknown;
+}
+
+// What tokens stand for, added ones as well.
+std::vector<std::string> bytes_of_tokens(const Model& model, const TokenizerFile& file) {
+  std::vector<std::string> bytes;
+  if (const auto* words = std::get_if<WordPiece>(&model)) {
+    bytes = words->token_texts();
+  } else if (is_byte_level(file)) {
+    bytes = std::get<BytePairEncoding>(model).token_bytes();
+  } else {
+    for (const std::string& token : file.tokens) bytes.push_back(file.decoder.bytes_of(token));
+    return bytes;
+  }
+  for (const auto& token : file.added) bytes[static_cast<std::size_t>(token.token)] = token.text;
+  return bytes;
 }
 
 void ignore(std::string_view) {}
+
+// What other programs make of bytes that are not UTF-8.
+std::string with_replacements(std::string_view bytes) {
+  std::string made;
+  while (!bytes.empty()) {
+    const std::size_t length = utf8_length(bytes);
+    made += length == 0 ? kReplacement : bytes.substr(0, length);
+    bytes.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return made;
+}
 
 // Parts of a text in which no token begins or ends.
 class KeptParts {
@@ -136,46 +184,43 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(Parsed parsed, std::string model,
                                            std::string_view end_of_text, const std::string& origin)
     : kind_(kKind),
       model_(std::move(model)),
-      normalizers_(std::move(parsed.file.normalizers)),
-      splits_(std::move(parsed.file.splits)),
-      raw_added_(added_tokens(parsed.file, parsed.end_of_text, false)),
-      normalised_added_(added_tokens(parsed.file, parsed.end_of_text, true)),
-      encoding_(encoding_of(parsed.file, parsed.end_of_text, origin)) {
+      raw_added_(added_tokens(parsed.file, parsed.end_of_text, false, origin)),
+      normalised_added_(added_tokens(parsed.file, parsed.end_of_text, true, origin)),
+      encoding_(model_of(parsed.file, parsed.end_of_text, origin)) {
   if (!end_of_text.empty()) kind_ += fmt::format(":{}", end_of_text);
-  std::vector<std::string> bytes = bytes_of_tokens(encoding_);
+  std::vector<std::string> bytes = bytes_of_tokens(encoding_, parsed.file);
   SpecialTokens special_tokens;
   for (const auto& token : parsed.file.added) {
     const bool is_end = token.token == parsed.end_of_text;
     if (token.is_special || is_end) special_tokens.emplace(token.text, token.token);
-    bytes[static_cast<std::size_t>(token.token)] = token.text;
   }
-  if (const auto* words = std::get_if<TokenizerFile::WordPieces>(&parsed.file.model)) {
-    special_tokens.emplace(parsed.file.tokens[static_cast<std::size_t>(words->unknown)],
-                           words->unknown);
+  if (const auto unknown = unknown_token(parsed.file)) {
+    special_tokens.emplace(parsed.file.tokens[static_cast<std::size_t>(*unknown)], *unknown);
   }
   for (const auto& [name, token] : special_tokens) bytes[static_cast<std::size_t>(token)].clear();
   set_vocabulary(std::move(bytes), parsed.end_of_text, std::move(special_tokens));
+  if (parsed.file.decoder.takes_space() && !is_byte_level(parsed.file)) set_leading_space();
+  is_byte_level_ = is_byte_level(parsed.file);
+  normalizers_ = std::move(parsed.file.normalizers);
+  pre_tokenizers_ = std::move(parsed.file.pre_tokenizers);
 }
 
 std::string HuggingFaceTokenizer::description() const {
-  const bool is_words = std::holds_alternative<WordPiece>(encoding_);
-  return fmt::format("Hugging Face's {}, {} tokens", is_words ? "WordPiece" : "byte-level BPE",
-                     vocabulary());
+  const std::string_view name = std::holds_alternative<WordPiece>(encoding_) ? "WordPiece"
+                                : std::holds_alternative<Unigram>(encoding_) ? "Unigram"
+                                : is_byte_level_                             ? "byte-level BPE"
+                                                                             : "BPE";
+  return fmt::format("Hugging Face's {}, {} tokens", name, vocabulary());
 }
 
-template <class OnText, class OnToken, class OnKept>
-void HuggingFaceTokenizer::divide_text(std::string_view text, OnText on_text, OnToken on_token,
-                                       OnKept on_kept) const {
-  raw_added_.divide(
-      text,
-      [&](std::string_view raw) { normalised_added_.divide(raw, on_text, on_token, on_kept); },
-      on_token, on_kept);
+bool HuggingFaceTokenizer::has_bytes() const {
+  if (const auto* pairs = std::get_if<BytePairEncoding>(&encoding_)) return pairs->has_bytes();
+  const auto* unigram = std::get_if<Unigram>(&encoding_);
+  return unigram && unigram->has_bytes();
 }
 
-template <class OnText, class OnToken, class OnByte, class OnKept>
-void HuggingFaceTokenizer::divide(std::string_view bytes, OnText on_text, OnToken on_token,
-                                  OnByte on_byte, OnKept on_kept) const {
-  const auto valid = [&](std::string_view text) { divide_text(text, on_text, on_token, on_kept); };
+template <class OnText, class OnByte>
+void HuggingFaceTokenizer::divide(std::string_view bytes, OnText on_text, OnByte on_byte) const {
   std::size_t begin = 0, at = 0;
   while (at < bytes.size()) {
     if ((bytes[at] & 0x80) == 0) {
@@ -184,115 +229,108 @@ void HuggingFaceTokenizer::divide(std::string_view bytes, OnText on_text, OnToke
     }
     const std::size_t length = utf8_length(bytes.substr(at));
     if (length == 0) {
-      if (at > begin) valid(bytes.substr(begin, at - begin));
+      if (at > begin) on_text(bytes.substr(begin, at - begin));
       on_byte(bytes.substr(at, 1));
       begin = at + 1;
     }
     at += std::max<std::size_t>(length, 1);
   }
-  if (at > begin) valid(bytes.substr(begin));
-}
-
-std::string HuggingFaceTokenizer::normalised_text(std::string_view text) const {
-  std::string made(text);
-  for (const TokenizerFile::Normalizer& normalizer : normalizers_) {
-    const auto* form = std::get_if<NormalForm>(&normalizer);
-    made = form ? normalised(made, *form)
-                : bert_text(made, std::get<TokenizerFile::BertText>(normalizer));
-  }
-  return made;
+  if (at > begin) on_text(bytes.substr(begin));
 }
 
 // One call of encode().
 class HuggingFaceTokenizer::Encoding {
  public:
   Encoding(const HuggingFaceTokenizer& tokenizer, std::vector<std::int32_t>& tokens)
-      : own_(tokenizer), tokens_(tokens) {
-    for (const SplitPattern& pattern : own_.splits_) matchers_.emplace_back(pattern);
-  }
+      : own_(tokenizer), tokens_(tokens), division_(tokenizer.pre_tokenizers_) {}
 
-  void add(std::string_view bytes) {
-    const auto on_token = [&](std::int32_t token, std::string_view) { tokens_.push_back(token); };
-    if (const auto* pairs = std::get_if<BytePairEncoding>(&own_.encoding_)) {
-      own_.divide(
-          bytes, [&](std::string_view text) { split(0, normalised_if_needed(text)); }, on_token,
-          [&](std::string_view byte) { tokens_.push_back(pairs->token_of_byte(byte.front())); },
-          ignore);
-      return;
+  void add(std::string_view bytes, TextPlace place) {
+    place_ = place;
+    if (!own_.has_bytes()) {
+      const bool is_text = [&] {
+        bool is_valid = true;
+        own_.divide(bytes, ignore, [&](std::string_view) { is_valid = false; });
+        return is_valid;
+      }();
+      return add_text(is_text ? bytes : kept(with_replacements(bytes)));
     }
-    const auto& pieces = std::get<WordPiece>(own_.encoding_);
-    own_.divide_text(
-        with_replacements(bytes),
-        [&](std::string_view text) {
-          for (const std::string_view word : bert_words(normalised_if_needed(text))) {
-            encode_word(pieces, word);
-          }
-        },
-        on_token, ignore);
+    own_.divide(
+        bytes, [&](std::string_view text) { add_text(text); },
+        [&](std::string_view byte) {
+          tokens_.push_back(own_.token_of_byte(byte.front()));
+          place_ = TextPlace::kGoesOn;
+        });
   }
 
  private:
   std::string_view kept(std::string text) { return texts_.emplace_back(std::move(text)); }
 
-  std::string_view normalised_if_needed(std::string_view text) {
-    const bool is_pure = std::ranges::all_of(own_.normalizers_, [](const auto& normalizer) {
-      return std::holds_alternative<NormalForm>(normalizer);  // they leave ASCII as it is
-    });
-    if (own_.normalizers_.empty() || (is_pure && is_ascii(text))) return text;
-    return kept(own_.normalised_text(text));
+  void add_token(std::int32_t token) {
+    tokens_.push_back(token);
+    place_ = TextPlace::kAfterToken;
   }
 
-  // What other programs make of bytes that are not UTF-8.
-  std::string_view with_replacements(std::string_view bytes) {
-    std::string made;
-    std::size_t begin = 0;
-    for (std::size_t at = 0; at < bytes.size();) {
-      const std::size_t length = utf8_length(bytes.substr(at));
-      if (length == 0) {
-        made += bytes.substr(begin, at - begin);
-        made += kReplacement;
-        begin = at + 1;
+  void add_text(std::string_view text) {
+    own_.raw_added_.divide(
+        text, [&](std::string_view part) { add_part(part); },
+        [&](std::int32_t token, std::string_view) { add_token(token); }, ignore);
+  }
+
+  void add_part(std::string_view raw) {
+    const std::string_view text =
+        own_.normalizers_.leave(raw) ? raw : kept(own_.normalizers_.apply(raw, place_));
+    own_.normalised_added_.divide(
+        text,
+        [&](std::string_view part) {
+          division_.divide(part, place_, on_word_);
+          place_ = TextPlace::kAfterToken;
+        },
+        [&](std::int32_t token, std::string_view) { add_token(token); }, ignore);
+    place_ = TextPlace::kAfterToken;
+  }
+
+  void encode_word(std::string_view word) {
+    if (const auto* pairs = std::get_if<BytePairEncoding>(&own_.encoding_)) {
+      while (!word.empty()) {
+        const std::string_view unit = word.substr(0, pairs->unit_length(word));
+        encode_unit(*pairs, unit);
+        word.remove_prefix(unit.size());
       }
-      at += std::max<std::size_t>(length, 1);
-    }
-    if (begin == 0) return bytes;
-    made += bytes.substr(begin);
-    return kept(std::move(made));
-  }
-
-  // Cuts the text by the patterns from this level on, and encodes what is left.
-  void split(std::size_t level, std::string_view text) {
-    if (level == matchers_.size()) {
-      encode_word(std::get<BytePairEncoding>(own_.encoding_), text);
-      return;
-    }
-    for (std::size_t start = 0; start < text.size();) {
-      const auto match = matchers_[level].find(text, start);
-      if (match.begin > start) split(level + 1, text.substr(start, match.begin - start));
-      if (match.end > match.begin) {
-        split(level + 1, text.substr(match.begin, match.end - match.begin));
-      }
-      start = match.end;
+    } else if (const auto* pieces = std::get_if<WordPiece>(&own_.encoding_)) {
+      encode_unit(*pieces, word);
+    } else {
+      encode_unit(std::get<Unigram>(own_.encoding_), word);
     }
   }
 
-  template <class Model>
-  void encode_word(const Model& model, std::string_view word) {
+  template <class AnyModel>
+  void encode_unit(const AnyModel& model, std::string_view unit) {
     const auto made = cache_.tokens(
-        word,
-        [&](std::string_view unit, std::vector<std::int32_t>& to) { model.encode_word(unit, to); });
+        unit,
+        [&](std::string_view word, std::vector<std::int32_t>& to) { model.encode_word(word, to); });
     tokens_.insert(tokens_.end(), made.begin(), made.end());
   }
 
   const HuggingFaceTokenizer& own_;
   std::vector<std::int32_t>& tokens_;
-  std::vector<SplitPattern::Matcher> matchers_;
-  std::deque<std::string> texts_;  // what the cache's words are views of, besides the input
+  PreTokenizers::Division division_;
+  const PreTokenizers::Division::OnWord on_word_ = [this](std::string_view word) {
+    encode_word(word);
+  };
+  TextPlace place_ = TextPlace::kBegins;  // of the text that comes next
+  std::deque<std::string> texts_;         // what the cache's words are views of, besides the input
   WordCache cache_;
 };
 
-void HuggingFaceTokenizer::encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const {
-  Encoding(*this, tokens).add(bytes);
+std::int32_t HuggingFaceTokenizer::token_of_byte(char byte) const {
+  const auto* pairs = std::get_if<BytePairEncoding>(&encoding_);
+  return pairs ? pairs->token_of_byte(byte) : std::get<Unigram>(encoding_).token_of_byte(byte);
+}
+
+void HuggingFaceTokenizer::add_tokens(std::string_view bytes, TextPart part,
+                                      std::vector<std::int32_t>& tokens) const {
+  Encoding(*this, tokens)
+      .add(bytes, part == TextPart::kBegins ? TextPlace::kBegins : TextPlace::kGoesOn);
 }
 
 // What follows the bytes may change how their end is divided and matched. So only boundaries count
@@ -312,34 +350,76 @@ std::size_t HuggingFaceTokenizer::cut(std::string_view bytes) const {
     const std::size_t end = begin_of(part) + part.size();
     if (end <= usable) sure.push_back(end);
   };
+  bool has_strays = false;
+  std::string_view beyond;  // what follows `last` of the same text
   const auto on_text = [&](std::string_view text) {
     const std::size_t begin = begin_of(text);
     fixed(text);
-    if (begin < usable && begin + text.size() > usable) last = text.substr(0, usable - begin);
+    if (begin >= usable || begin + text.size() <= usable) return;
+    last = text.substr(0, usable - begin);
+    beyond = text.substr(last.size());
   };
-  const auto on_token = [&](std::int32_t, std::string_view part) { fixed(part); };
+  // A text that begins after a token may be treated in another way than one that goes on.
+  const bool change_beginnings =
+      normalizers_.change_beginnings() || pre_tokenizers_.change_beginnings();
+  const auto on_token = [&](std::int32_t, std::string_view part) {
+    if (!change_beginnings) fixed(part);
+  };
   const auto on_kept = [&](std::string_view part) {
     kept.add(begin_of(part), begin_of(part) + part.size());
   };
-  if (std::holds_alternative<WordPiece>(encoding_)) {
-    divide_text(bytes, on_text, on_token, on_kept);  // stray bytes are part of words
+  const auto on_valid = [&](std::string_view valid) {
+    raw_added_.divide(
+        valid,
+        [&](std::string_view part) {
+          if (normalizers_.empty()) {
+            normalised_added_.divide(part, on_text, on_token, on_kept);
+          } else {
+            on_text(part);
+          }
+        },
+        on_token, on_kept);
+  };
+  if (cuts_at_spaces()) {
+    on_valid(bytes);  // stray bytes are part of words
   } else {
-    divide(bytes, on_text, on_token, fixed, on_kept);
+    divide(bytes, on_valid, [&](std::string_view byte) {
+      fixed(byte);
+      has_strays = true;
+    });
   }
   kept.sort();
+  // A stray byte that goes on with the text changes what is found around it.
+  const bool is_whole = has_bytes() || !has_strays;
+  if (!is_whole) sure.clear();
+  const auto may_be_cut = [&](std::size_t place) {
+    if (kept.have_inside(place)) return false;
+    if (!raw_added_.strip_left() && !normalised_added_.strip_left()) return true;
+    const std::string_view before = bytes.substr(0, place);
+    return !is_white_space(first_character(before.substr(last_character_begin(before))));
+  };
   if (!last.empty()) {
     const std::size_t begin = begin_of(last);
-    const std::size_t boundary =
-        last_boundary(last, [&](std::size_t place) { return !kept.have_inside(begin + place); });
+    const std::size_t boundary = last_boundary(
+        last, beyond, is_whole, [&](std::size_t place) { return may_be_cut(begin + place); });
     if (boundary > 0) return begin + boundary;
   }
   while (!sure.empty() && kept.have_inside(sure.back())) sure.pop_back();
   return sure.empty() ? 0 : sure.back();
 }
 
-std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text,
-                                                const MayBeCut& may_be_cut) const {
-  if (!std::holds_alternative<WordPiece>(encoding_)) return last_split(text, may_be_cut);
+bool HuggingFaceTokenizer::cuts_at_spaces() const {
+  return pre_tokenizers_.has_bert_words() && normalizers_.keep_spaces() &&
+         (normalizers_.empty() || normalised_added_.empty()) &&
+         std::holds_alternative<WordPiece>(encoding_);
+}
+
+std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text, std::string_view beyond,
+                                                bool is_whole, const MayBeCut& may_be_cut) const {
+  if (!cuts_at_spaces()) {
+    const std::size_t place = is_whole ? last_split(text, beyond, may_be_cut) : 0;
+    return place > 0 ? place : last_space(text, beyond, may_be_cut);
+  }
   std::size_t space = text.find_last_of(kAsciiSpaces);
   while (space != std::string_view::npos && space > 0) {
     if (may_be_cut(space)) return space;
@@ -348,38 +428,109 @@ std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text,
   return 0;
 }
 
-std::size_t HuggingFaceTokenizer::last_split(std::string_view text,
+std::size_t HuggingFaceTokenizer::last_split(std::string_view text, std::string_view beyond,
                                              const MayBeCut& may_be_cut) const {
-  if (splits_.empty()) return 0;
+  const SplitPattern* pattern = pre_tokenizers_.leading_pattern();
+  if (!pattern || !normalizers_.allow_parts()) return 0;
+  const std::string_view all(text.data(), text.size() + beyond.size());
   // What comes before such a character is normalised alike whatever follows, but the character may
   // change, so the text ends before it.
   if (!normalizers_.empty()) {
-    const auto last = std::find_if(text.rbegin(), text.rend(), stays_in_text);
-    if (last == text.rend()) return 0;
-    text = text.substr(0, static_cast<std::size_t>(text.rend() - last) - 1);
+    const auto found = std::find_if(text.rbegin(), text.rend(), stays_in_text);
+    if (found == text.rend()) return 0;
+    text = text.substr(0, static_cast<std::size_t>(text.rend() - found) - 1);
   }
-  const std::string whole = normalised_text(text);
-  SplitBoundaries boundaries(splits_.front(), whole);
+  const std::string whole = normalizers_.apply(text, TextPlace::kGoesOn);
+  KeptParts kept;
+  std::string_view part = whole;  // the last one without an added token
+  std::string more;
+  if (!normalizers_.empty() && !normalised_added_.empty()) {
+    more = whole + normalizers_.apply(all.substr(text.size()), TextPlace::kGoesOn);
+    part = {};
+    const auto begin_of = [&](std::string_view found) {
+      return static_cast<std::size_t>(found.data() - more.data());
+    };
+    normalised_added_.divide(
+        more,
+        [&](std::string_view found) {
+          const std::size_t begin = begin_of(found);
+          if (begin < whole.size()) {
+            part = std::string_view(whole).substr(begin, found.size());
+          }
+        },
+        [](std::int32_t, std::string_view) {},
+        [&](std::string_view found) { kept.add(begin_of(found), begin_of(found) + found.size()); });
+    kept.sort();
+    if (part.empty()) return 0;
+  }
+  const std::size_t first = pre_tokenizers_.last_part(part);
+  const std::size_t origin = static_cast<std::size_t>(part.data() - whole.data()) + first;
+  SplitBoundaries boundaries(*pattern, part.substr(first));
   const std::vector<std::size_t>& places = boundaries.places();
+  // The same with the space that this text may get, if it begins here.
+  std::optional<SplitBoundaries> prefixed;
+  const std::string spaced = fmt::format(" {}", part);
+  if (pre_tokenizers_.has_leading_prefix() && !part.starts_with(' ')) {
+    prefixed.emplace(*pattern, spaced);
+  }
   int tries = 16;  // more often than not the first one or two hold
+  // Whether the text can be cut at a place, which is `place` in normal form.
+  const auto holds = [&](std::size_t at, std::size_t place) {
+    if (!may_be_cut(at) || kept.have_inside(place)) return false;
+    if (place == origin) return first > 0;
+    if (place < origin || !std::ranges::binary_search(places, place - origin)) return false;
+    --tries;
+    const bool is_other =
+        prefixed && !(std::ranges::binary_search(prefixed->places(), place - origin + 1) &&
+                      prefixed->holds(place - origin + 1));
+    return !is_other && boundaries.holds(place - origin);
+  };
   if (whole == text) {
     for (auto place = places.rbegin(); place != places.rend() && tries > 0; ++place) {
-      if (!may_be_cut(*place)) continue;
-      if (boundaries.holds(*place)) return *place;
-      --tries;
+      if (holds(origin + *place, origin + *place)) return origin + *place;
     }
-    return 0;
+    return holds(origin, origin) ? origin : 0;
   }
   // This goes backwards from the end. `place` is that of each ASCII character in the normalised
   // text.
   std::size_t place = whole.size(), end = text.size();
-  for (std::size_t at = text.size(); at-- > 1 && tries > 0;) {
+  for (std::size_t at = text.size(); at-- > 1 && tries > 0 && place >= origin;) {
     if (!stays_in_text(text[at])) continue;
-    place -= normalised_text(text.substr(at, end - at)).size();
+    place -= normalizers_.apply(text.substr(at, end - at), TextPlace::kGoesOn).size();
     end = at;
-    if (!may_be_cut(at) || !std::ranges::binary_search(places, place)) continue;
-    if (boundaries.holds(place)) return at;
+    if (holds(at, place)) return at;
+  }
+  return 0;
+}
+
+std::size_t HuggingFaceTokenizer::last_space(std::string_view text, std::string_view beyond,
+                                             const MayBeCut& may_be_cut) const {
+  constexpr std::size_t kContext = 256;  // characters are normalised with those before them
+  const std::string_view all(text.data(), text.size() + beyond.size());
+  int tries = 64;
+  for (std::size_t at = text.size(); at-- > 1 && tries > 0;) {
+    if (text[at] != ' ' && text[at] != '\n') continue;
+    const std::size_t last = last_character_begin(text.substr(0, at));
+    const char32_t before = first_character(text.substr(last));
+    const bool is_plain = is_letter(before) || is_numeric(before) || is_punctuation(before);
+    if (!is_plain || !may_be_cut(at) ||
+        !are_two_graphemes(before, static_cast<char32_t>(text[at]))) {
+      continue;
+    }
     --tries;
+    const std::size_t word = all.find_first_not_of(" \n\r\t", at);
+    if (word == std::string_view::npos) continue;
+    std::size_t begin = at - std::min(at, kContext);
+    while (continues_character(text[begin])) ++begin;
+    std::string left(text.substr(begin, at - begin));
+    std::string right(all.substr(at, word - at + utf8_length(all.substr(word))));
+    if (!normalizers_.normalise_sides(left, right) || normalised_added_.may_span(left, right)) {
+      continue;
+    }
+    const PreTokenizers::Cut cut = pre_tokenizers_.cut(left, right);
+    if (cut == PreTokenizers::Cut::kBetweenWords) return at;
+    const auto* pairs = std::get_if<BytePairEncoding>(&encoding_);
+    if (cut == PreTokenizers::Cut::kInWord && pairs && pairs->may_part(left, right)) return at;
   }
   return 0;
 }

@@ -1,7 +1,5 @@
 #include "io/tokenizers/sentencepiece_tokenizer.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
@@ -9,10 +7,11 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
 
+#include "io/tokenizers/decoder.h"
+#include "io/tokenizers/unicode_text.h"
+
 namespace trireme {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
 // Returns the bytes that a piece stands for. The mark stands for a space.
 std::string unescaped(std::string_view piece) {
@@ -27,15 +26,6 @@ std::string unescaped(std::string_view piece) {
     }
   }
   return bytes;
-}
-
-// Returns the byte that a piece such as "<0x41>" stands for, or -1 if it has another form.
-int byte_of(std::string_view piece) {
-  int byte = -1;
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
-  const char* end = piece.data() + 5;
-  const auto result = std::from_chars(piece.data() + 3, end, byte, 16);
-  return result.ec == std::errc() && result.ptr == end ? byte : -1;
 }
 
 // Whether a space follows another character, so that the piece spans words.
@@ -77,7 +67,7 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
       continue;
     }
     if (processor_->IsByte(id)) {
-      const int byte = byte_of(piece);
+      const int byte = named_byte(piece);
       if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, shown(piece)));
       byte_token_[static_cast<std::size_t>(byte)] = id;
       own = std::string(1, static_cast<char>(byte));
@@ -107,8 +97,8 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
   set_vocabulary(std::move(bytes), end, std::move(special_tokens));
 }
 
-void SentencePieceTokenizer::encode(std::string_view bytes,
-                                    std::vector<std::int32_t>& tokens) const {
+void SentencePieceTokenizer::add_tokens(std::string_view bytes, TextPart,
+                                        std::vector<std::int32_t>& tokens) const {
   WordCache cache;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');

@@ -24,9 +24,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string_view kind() const override { return "sentencepiece"; }
   std::string description() const override;
   const std::string& model() const override { return model_; }
-  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override;
 
  private:
+  void add_tokens(std::string_view bytes, TextPart part,
+                  std::vector<std::int32_t>& tokens) const override;
   void find_special_tokens(const std::string& origin);
   void encode_segment(std::string_view segment, WordCache& cache,
                       std::vector<std::int32_t>& tokens) const;

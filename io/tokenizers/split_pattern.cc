@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/utf8.h"
 
 namespace trireme {
 namespace {
@@ -170,6 +171,24 @@ class Dialect {
   bool in_class_ = false;
 };
 
+// Whether a regular expression is made of white space and repeats alone.
+bool has_only_spaces(std::string_view pattern) {
+  while (!pattern.empty()) {
+    const std::size_t end = pattern.front() == '{' ? pattern.find('}') : 0;
+    const bool is_repeat =
+        end != 0 && end != std::string_view::npos &&
+        pattern.substr(1, end - 1).find_first_not_of("0123456789,") == std::string_view::npos;
+    std::size_t length = is_repeat ? end + 1 : 0;
+    for (const std::string_view known :
+         {"\\s", "\\n", "\\r", "\\t", " ", "\n", "\t", "+", "*", "?", "|", "[", "]"}) {
+      if (length == 0 && pattern.starts_with(known)) length = known.size();
+    }
+    if (length == 0) return false;
+    pattern.remove_prefix(length);
+  }
+  return true;
+}
+
 std::uint32_t pattern_fact(const pcre2_code* code, std::uint32_t which) {
   std::uint32_t value = 0;
   pcre2_pattern_info(code, which, &value);
@@ -187,6 +206,8 @@ std::string pcre2_message(int error) {
 struct SplitPattern::Code {
   CodePtr code;
   std::string shown_pattern;
+  std::string literal;
+  bool matches_only_spaces = false;
   bool has_jit = false;
 };
 
@@ -201,6 +222,8 @@ SplitPattern::SplitPattern(const std::string& pattern, Kind kind, const std::str
     refuse(fmt::format("has {} bytes; at most {} are read", pattern.size(), kMostPatternBytes));
   }
   std::string compiled = pattern;
+  if (kind == Kind::kLiteral) code_->literal = pattern;
+  code_->matches_only_spaces = kind == Kind::kRegex && has_only_spaces(pattern);
   if (kind == Kind::kRegex) {
     Dialect dialect(pattern);
     const std::string difference = dialect.first_difference();
@@ -230,6 +253,17 @@ SplitPattern::SplitPattern(const std::string& pattern, Kind kind, const std::str
 SplitPattern::~SplitPattern() = default;
 SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
+
+std::string_view SplitPattern::literal() const {
+  return code_->literal;
+}
+
+bool SplitPattern::may_span(std::string_view text) const {
+  const std::string_view literal = code_->literal;
+  if (literal.empty()) return !code_->matches_only_spaces;
+  const std::size_t first = utf8_length(literal);
+  return literal.find(text.substr(0, utf8_length(text)), first) != std::string_view::npos;
+}
 
 struct SplitPattern::Matcher::State {
   const Code* code;

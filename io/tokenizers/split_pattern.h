@@ -22,6 +22,12 @@ class SplitPattern {
   SplitPattern(SplitPattern&&) noexcept;
   SplitPattern& operator=(SplitPattern&&) noexcept;
 
+  // What is searched for; empty: the pattern is a regular expression.
+  std::string_view literal() const;
+  // Whether a match could begin before `text` and end in it, where the character before `text` is
+  // no white space.
+  bool may_span(std::string_view text) const;
+
   struct Match {
     std::size_t begin, end;
   };

@@ -25,12 +25,14 @@ class ByteTokenizer final : public Tokenizer {
   std::string_view kind() const override { return "byte"; }
   std::string description() const override { return "byte level, 257 tokens"; }
   const std::string& model() const override { return model_; }
-  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override {
+
+ private:
+  void add_tokens(std::string_view bytes, TextPart,
+                  std::vector<std::int32_t>& tokens) const override {
     tokens.reserve(tokens.size() + bytes.size());
     for (const char c : bytes) tokens.push_back(static_cast<unsigned char>(c));
   }
 
- private:
   std::string model_;
 };
 
@@ -57,6 +59,7 @@ std::string_view Tokenizer::bytes_of(std::int32_t token) const {
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t token : tokens) text += bytes_of(token);
+  if (has_leading_space_ && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 

@@ -1,6 +1,6 @@
 #include "io/tokenizers/tokenizer_file.h"
 
-#include <array>
+#include <cmath>
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
@@ -11,28 +11,10 @@
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
+#include "io/tokenizers/tokenizer_parts.h"
+
 namespace trireme {
 namespace {
-
-// The pattern of ByteLevel itself, which GPT-2 has.
-constexpr const char* kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-// Each part of a text goes through all of them, one within the other.
-constexpr std::size_t kMostSplits = 32;
-constexpr std::size_t kMostNormalizers = 32;
-
-// Members that a file may leave out, or have as null.
-const Json* given(const Json& object, std::string_view key) {
-  const Json* value = object.find(key);
-  const bool may_be_long = value && (value->is_object() || value->is_array());
-  return value && !may_be_long && value->dump() == "null" ? nullptr : value;
-}
-
-bool flag(const Json& object, std::string_view key, bool otherwise) {
-  const Json* value = given(object, key);
-  return value ? value->boolean() : otherwise;
-}
 
 class FileParser {
  public:
@@ -43,10 +25,12 @@ class FileParser {
       const Json file = Json::parse_unique(text);
       read_model(file.at("model"));
       read_added(file);
-      read_normalizer(given(file, "normalizer"));
-      read_pre_tokenizer(given(file, "pre_tokenizer"));
+      made_.normalizers = read_normalizers(given(file, "normalizer"), origin_);
+      ReadPreTokenizers steps = read_pre_tokenizers(given(file, "pre_tokenizer"), origin_);
+      made_.pre_tokenizers = std::move(steps.pre_tokenizers);
+      made_.decoder = read_decoder(given(file, "decoder"), origin_);
       check_post_processor(given(file, "post_processor"));
-      check_pieces();
+      settle_bytes(steps.is_byte_level);
     } catch (const JsonError& error) {
       refuse(fmt::format("not a tokenizer.json that is read: {}", shown(error.what())));
     }
@@ -58,19 +42,17 @@ class FileParser {
     throw DataError(fmt::format("{}: {}", origin_, why));
   }
 
-  // Refuses a part of which `value` is not what we do.
   void require(bool holds, const std::string& part, std::string_view option) const {
-    if (!holds) refuse(fmt::format("{} with {} is not supported", part, option));
+    require_part(holds, part, option, origin_);
   }
-
-  static std::string type_of(const Json& part) { return part.at("type").text(); }
 
   void read_model(const Json& model) {
     // Files from before there was `type` are of BPE, as far as we read them.
     const Json* type = given(model, "type");
     const std::string name = type ? type->text() : model.find("merges") ? "BPE" : "WordPiece";
+    if (name == "Unigram") return read_unigram(model);
     if (name != "BPE" && name != "WordPiece") {
-      refuse(fmt::format("the model {} is not supported; byte-level BPE and WordPiece are",
+      refuse(fmt::format("the model {} is not supported; BPE, Unigram and WordPiece are",
                          shown(name)));
     }
     read_vocabulary(model.at("vocab"));
@@ -111,9 +93,12 @@ class FileParser {
     require(!dropout || dropout->number() == 0.0, "the model BPE", "dropout");
     require(is_empty("continuing_subword_prefix"), "the model BPE", "continuing_subword_prefix");
     require(is_empty("end_of_word_suffix"), "the model BPE", "end_of_word_suffix");
-    require(!flag(model, "byte_fallback", false), "the model BPE", "byte_fallback");
-    TokenizerFile::BytePairs pairs;
+    TokenizerFile::BytePairs pairs{};
     pairs.ignores_merges = flag(model, "ignore_merges", false);
+    pairs.has_byte_fallback = flag(model, "byte_fallback", false);
+    pairs.fuses_unknown = flag(model, "fuse_unk", false);
+    const Json* unknown = given(model, "unk_token");
+    if (unknown) pairs.unknown = token_of(unknown->text(), "its unk_token");
     const Json::Array& merges = model.at("merges").items();
     pairs.merges.reserve(merges.size());
     pairs.merged.reserve(merges.size());
@@ -145,6 +130,29 @@ class FileParser {
     pieces.most_characters = model.at("max_input_chars_per_word").integer();
     if (pieces.prefix.empty()) refuse("its continuing_subword_prefix is empty");
     pieces.unknown = token_of(model.at("unk_token").text(), "its unk_token");
+    made_.model = std::move(pieces);
+  }
+
+  void read_unigram(const Json& model) {
+    TokenizerFile::UnigramPieces pieces{};
+    const Json::Array& vocabulary = model.at("vocab").items();
+    for (const Json& piece : vocabulary) {
+      const std::string& text = piece.at(0).text();
+      const double score = piece.at(1).number();
+      if (!std::isfinite(score))
+        refuse(fmt::format("the score of '{}' is not finite", shown(text)));
+      if (tokens_.contains(text)) {
+        refuse(fmt::format("the piece '{}' is listed twice", shown(text)));
+      }
+      add_token(text, std::ssize(pieces.scores));
+      pieces.scores.push_back(score);
+    }
+    const Json* unknown = given(model, "unk_id");
+    require(unknown != nullptr, "the model Unigram", "no unk_id");
+    const std::int64_t id = unknown->integer();
+    if (id < 0 || id >= std::ssize(pieces.scores)) refuse(fmt::format("its unk_id is {}", id));
+    pieces.unknown = static_cast<std::int32_t>(id);
+    pieces.has_byte_fallback = flag(model, "byte_fallback", false);
     made_.model = std::move(pieces);
   }
 
@@ -183,96 +191,16 @@ class FileParser {
     if (!added_.insert(token).second) {
       refuse(fmt::format("the added token '{}' is listed twice", shown(text)));
     }
-    TokenizerFile::AddedToken added = {text, static_cast<std::int32_t>(token),
-                                       flag(entry, "special", false),
-                                       flag(entry, "normalized", false), is_only_added};
-    // Special tokens are not looked for in texts.
-    if (!added.is_special) {
-      for (const char* option : {"single_word", "lstrip", "rstrip"}) {
-        require(!flag(entry, option, false), fmt::format("the added token '{}'", shown(text)),
-                option);
-      }
-    }
-    made_.added.push_back(std::move(added));
-  }
-
-  void read_normalizer(const Json* part) {
-    if (!part) return;
-    read_known_normalizer(*part);
-    if (made_.normalizers.size() > kMostNormalizers) {
-      refuse(fmt::format("more than {} normalizers are not supported", kMostNormalizers));
-    }
-  }
-
-  void read_known_normalizer(const Json& part) {
-    static constexpr std::array kForms = {
-        std::pair("NFC", NormalForm::kNfc), std::pair("NFD", NormalForm::kNfd),
-        std::pair("NFKC", NormalForm::kNfkc), std::pair("NFKD", NormalForm::kNfkd)};
-    const std::string type = type_of(part);
-    for (const auto& [name, form] : kForms) {
-      if (type == name) {
-        made_.normalizers.emplace_back(form);
-        return;
-      }
-    }
-    if (type == "Sequence") {
-      for (const Json& item : part.at("normalizers").items()) read_normalizer(&item);
-    } else if (type == "BertNormalizer") {
-      const bool lowers_case = flag(part, "lowercase", true);
-      made_.normalizers.emplace_back(TokenizerFile::BertText{
-          flag(part, "clean_text", true), flag(part, "handle_chinese_chars", true),
-          flag(part, "strip_accents", lowers_case), lowers_case});
-    } else {
-      refuse(fmt::format("the normalizer {} is not supported", shown(type)));
-    }
-  }
-
-  void read_pre_tokenizer(const Json* part) {
-    if (!part) return;
-    const std::string type = type_of(*part);
-    if (type == "Sequence") {
-      for (const Json& item : part->at("pretokenizers").items()) read_pre_tokenizer(&item);
-      return;
-    }
-    if (type != "Split" && type != "ByteLevel" && type != "BertPreTokenizer") {
-      refuse(fmt::format("the pre-tokenizer {} is not supported", shown(type)));
-    }
-    if (is_byte_level_ || is_bert_) {
-      refuse(fmt::format("the pre-tokenizer {} after {} is not supported", type,
-                         is_bert_ ? "BertPreTokenizer" : "ByteLevel"));
-    }
-    if (type == "Split") {
-      read_split(*part);
-    } else if (type == "ByteLevel") {
-      require(!flag(*part, "add_prefix_space", true), "the pre-tokenizer ByteLevel",
-              "add_prefix_space");
-      if (flag(*part, "use_regex", true)) {
-        made_.splits.emplace_back(kByteLevelPattern, SplitPattern::Kind::kRegex, origin_);
-      }
-      is_byte_level_ = true;
-    } else {
-      is_bert_ = true;
-    }
-  }
-
-  void read_split(const Json& part) {
-    const std::string& behavior = part.at("behavior").text();
-    if (made_.splits.size() == kMostSplits) {
-      refuse(fmt::format("more than {} pre-tokenizers Split are not supported", kMostSplits));
-    }
-    require(behavior == "Isolated", "the pre-tokenizer Split", "behavior " + shown(behavior));
-    require(!flag(part, "invert", false), "the pre-tokenizer Split", "invert");
-    const Json& pattern = part.at("pattern");
-    const bool is_regex = pattern.find("Regex") != nullptr;
-    made_.splits.emplace_back(pattern.at(is_regex ? "Regex" : "String").text(),
-                              is_regex ? SplitPattern::Kind::kRegex : SplitPattern::Kind::kLiteral,
-                              origin_);
+    made_.added.push_back({text, static_cast<std::int32_t>(token), flag(entry, "special", false),
+                           flag(entry, "normalized", false), is_only_added,
+                           flag(entry, "single_word", false), flag(entry, "lstrip", false),
+                           flag(entry, "rstrip", false)});
   }
 
   // These add tokens around a text, or change where its tokens are said to be, but not the tokens.
   void check_post_processor(const Json* part) const {
     if (!part) return;
-    const std::string type = type_of(*part);
+    const std::string type = part->at("type").text();
     if (type == "Sequence") {
       for (const Json& item : part->at("processors").items()) check_post_processor(&item);
     } else if (type != "ByteLevel" && type != "TemplateProcessing" && type != "BertProcessing" &&
@@ -281,22 +209,14 @@ class FileParser {
     }
   }
 
-  // Checks that there is what belongs together.
-  void check_pieces() const {
-    const bool is_byte_pairs = std::holds_alternative<TokenizerFile::BytePairs>(made_.model);
-    if (is_byte_pairs && !is_byte_level_) {
-      refuse("the model BPE without the pre-tokenizer ByteLevel is not supported");
-    }
-    if (!is_byte_pairs && (!is_bert_ || !made_.splits.empty())) {
-      refuse("the model WordPiece is supported with the pre-tokenizer BertPreTokenizer alone");
-    }
-    for (const TokenizerFile::AddedToken& token : made_.added) {
-      if (!token.is_special && token.is_normalized && !made_.normalizers.empty()) {
-        refuse(
-            fmt::format("the added token '{}' with normalized is not supported beside a "
-                        "normalizer",
-                        shown(token.text)));
-      }
+  // Whether the model's words are bytes.
+  void settle_bytes(bool is_byte_level) {
+    if (auto* pairs = std::get_if<TokenizerFile::BytePairs>(&made_.model)) {
+      pairs->is_byte_level = is_byte_level;
+    } else if (is_byte_level) {
+      const bool is_unigram = std::holds_alternative<TokenizerFile::UnigramPieces>(made_.model);
+      refuse(fmt::format("the model {} with the pre-tokenizer ByteLevel is not supported",
+                         is_unigram ? "Unigram" : "WordPiece"));
     }
   }
 
@@ -304,7 +224,6 @@ class FileParser {
   TokenizerFile made_;
   std::unordered_map<std::string, std::int32_t> tokens_;
   std::unordered_set<std::int64_t> added_;
-  bool is_byte_level_ = false, is_bert_ = false;
 };
 
 }  // namespace

@@ -9,31 +9,30 @@
 #include <variant>
 #include <vector>
 
-#include "io/tokenizers/split_pattern.h"
-#include "io/tokenizers/unicode_text.h"
+#include "io/tokenizers/decoder.h"
+#include "io/tokenizers/normalizers.h"
+#include "io/tokenizers/pre_tokenizers.h"
 
 namespace trireme {
 
 struct TokenizerFile {
-  // What BertNormalizer does.
-  struct BertText {
-    bool cleans_text, spaces_chinese, strips_accents, lowers_case;
-  };
-  using Normalizer = std::variant<NormalForm, BertText>;
-
   struct AddedToken {
     std::string text;
     std::int32_t token;
     bool is_special;
     bool is_normalized;  // found in the text after the normalizers
     bool is_only_added;  // the model does not have it
+    bool is_single_word, strips_left, strips_right;
   };
 
-  // Byte-level BPE.
   struct BytePairs {
+    bool is_byte_level;
     std::vector<std::pair<std::int32_t, std::int32_t>> merges;  // the first is done first
     std::vector<std::int32_t> merged;                           // the token that each makes
-    bool ignores_merges;  // a piece that is a token as a whole is that token
+    bool ignores_merges;                  // a piece that is a token as a whole is that token
+    bool has_byte_fallback;               // an unknown character is the tokens of its bytes, <0x0A>
+    std::optional<std::int32_t> unknown;  // none: unknown characters are left out
+    bool fuses_unknown;
   };
   struct WordPieces {
     std::string prefix;  // of tokens that continue a word: "##"
@@ -41,15 +40,22 @@ struct TokenizerFile {
     std::int32_t unknown;
   };
 
-  std::vector<Normalizer> normalizers;
-  std::vector<SplitPattern> splits;
-  std::variant<BytePairs, WordPieces> model;
+  struct UnigramPieces {
+    std::vector<double> scores;  // of the first tokens
+    std::int32_t unknown;
+    bool has_byte_fallback;
+  };
+
+  Normalizers normalizers;
+  PreTokenizers pre_tokenizers;
+  Decoder decoder;
+  std::variant<BytePairs, WordPieces, UnigramPieces> model;
   std::vector<std::string> tokens;  // as the file spells them
   std::vector<AddedToken> added;    // in the order of the file; `tokens` has them too
 };
 
-// Throws DataError, which begins with `origin`, unless `text` is a tokenizer.json of byte-level BPE
-// or of WordPiece whose parts are all known; the message names the part that is not.
+// Throws DataError, which begins with `origin`, unless `text` is a tokenizer.json whose parts are
+// all known; the message names the part that is not.
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& origin);
 
 }  // namespace trireme

@@ -74,6 +74,59 @@ bool is_punctuation(char32_t character) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
+std::size_t last_character_begin(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while (at > 0 && continues_character(text[at])) --at;
+  return at;
+}
+
+std::size_t grapheme_length(std::string_view text) {
+  std::size_t length = utf8_length(text);
+  char32_t last = first_character(text);
+  utf8proc_int32_t state = 0;
+  while (length < text.size()) {
+    const char32_t next = first_character(text.substr(length));
+    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last),
+                                         static_cast<utf8proc_int32_t>(next), &state) != 0) {
+      break;
+    }
+    length += utf8_length(text.substr(length));
+    last = next;
+  }
+  return length;
+}
+
+bool are_two_graphemes(char32_t left, char32_t right) {
+  return utf8proc_grapheme_break(static_cast<utf8proc_int32_t>(left),
+                                 static_cast<utf8proc_int32_t>(right)) != 0;
+}
+
+bool is_numeric(char32_t character) {
+  if (character < 0x80) return character >= '0' && character <= '9';
+  const auto category = category_of(character);
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+bool is_letter(char32_t character) {
+  const auto category = category_of(character);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_mark(char32_t character) {
+  const auto category = category_of(character);
+  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
+// Alphabetic characters, marks, decimal digits, connectors and joiners.
+bool is_word_character(char32_t c) {
+  if (is_letter(c) || is_mark(c) || c == 0x200c || c == 0x200d) return true;
+  const auto category = category_of(c);
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_PC || (c >= 0x24b6 && c <= 0x24e9) ||
+         (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+         (c >= 0x1f170 && c <= 0x1f189);
+}
+
 bool is_nonspacing_mark(char32_t character) {
   return category_of(character) == UTF8PROC_CATEGORY_MN;
 }
@@ -91,6 +144,19 @@ void append_lower_case(char32_t character, std::string& text) {
   }
   const auto lower = utf8proc_tolower(static_cast<utf8proc_int32_t>(character));
   append_utf8(static_cast<char32_t>(lower), text);
+}
+
+std::string in_lower_case(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  for_each_character(text, [&](char32_t c, std::string_view) {
+    if (c < 0x80) {
+      made += static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+    } else {
+      append_lower_case(c, made);
+    }
+  });
+  return made;
 }
 
 }  // namespace trireme

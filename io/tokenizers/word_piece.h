@@ -34,11 +34,4 @@ class WordPiece {
   std::size_t longest_ = 0;
 };
 
-// The words of a text as BertPreTokenizer finds them: without white space, and a punctuation mark
-// is a word by itself.
-std::vector<std::string_view> bert_words(std::string_view text);
-
-// What BertNormalizer makes of a text.
-std::string bert_text(std::string_view text, const TokenizerFile::BertText& options);
-
 }  // namespace trireme

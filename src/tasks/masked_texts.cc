@@ -174,7 +174,8 @@ TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special
     const std::size_t mask = text.find(kMaskText);
     std::string_view piece = text.substr(0, mask);
     if (mask != std::string_view::npos && joined && piece.ends_with(' ')) piece.remove_suffix(1);
-    tokenizer.encode(piece, made.tokens);
+    tokenizer.encode(piece, made.tokens,
+                     made.masks.empty() ? TextPart::kBegins : TextPart::kGoesOn);
     if (mask == std::string_view::npos) break;
     made.masks.push_back(static_cast<std::int32_t>(made.tokens.size()));
     made.tokens.push_back(special.mask);

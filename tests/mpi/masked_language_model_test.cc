@@ -46,7 +46,8 @@ class Words final : public Tokenizer {
   std::string_view kind() const override { return "words"; }
   std::string description() const override { return "words"; }
   const std::string& model() const override { return model_; }
-  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override {
+  void add_tokens(std::string_view bytes, TextPart,
+                  std::vector<std::int32_t>& tokens) const override {
     for (const char byte : bytes) {
       if (byte != ' ') tokens.push_back(byte == 'a' ? 1 : byte == 'b' ? 3 : 0);
     }
@@ -63,7 +64,8 @@ class JoinedLetters final : public Tokenizer {
   std::string_view kind() const override { return "letters"; }
   std::string description() const override { return "letters"; }
   const std::string& model() const override { return model_; }
-  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override {
+  void add_tokens(std::string_view bytes, TextPart,
+                  std::vector<std::int32_t>& tokens) const override {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const bool space = bytes[i] == ' ', joined = space && i + 1 < bytes.size();
       tokens.push_back(joined ? 1 : space ? 2 : 0);

@@ -1,5 +1,5 @@
-// Turns text into tokens and back. All but WordPiece, and byte-level BPE with a normalizer, do so
-// without loss: decode(encode(x)) == x for every byte string x.
+// Turns text into tokens and back. Those of bytes, those that we train, and byte-level BPE without
+// a normalizer do so without loss: decode(encode(x)) == x for every byte string x.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@
 #include <vector>
 
 namespace trireme {
+
+// Where bytes lie in a text: some tokenizers put a space before it.
+enum class TextPart {
+  kBegins,  // the text begins with them
+  kGoesOn,  // they follow others, where cut() said
+};
 
 // Immutable once made; every member may be called from several threads at once.
 //
@@ -36,12 +42,16 @@ class Tokenizer {
   // Appends the tokens of `bytes`. Never yields end_of_text(): names of special tokens in a text
   // are ordinary text. Throws DataError if the pattern by which a tokenizer.json splits texts takes
   // too many steps.
-  virtual void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const = 0;
+  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens,
+              TextPart part = TextPart::kBegins) const {
+    add_tokens(bytes, part, tokens);
+  }
   std::vector<std::int32_t> encode(std::string_view bytes) const;
 
   // Returns how many of the first bytes can be encoded by themselves, whatever follows `bytes`:
-  // encode(all) is encode(first) followed by encode(the rest). 0: no such place is known in
-  // `bytes`. Here: up to the last newline, or, if there is none, a multiple of kSegmentBytes.
+  // encode(all) is encode(first) followed by encode(the rest), which goes on. 0: no such place is
+  // known in `bytes`. Here: up to the last newline, or, if there is none, a multiple of
+  // kSegmentBytes.
   virtual std::size_t cut(std::string_view bytes) const;
 
   // Returns the bytes that a token stands for, whatever its neighbours. Decoding is concatenation,
@@ -49,6 +59,7 @@ class Tokenizer {
   // result is empty for end of text and other control tokens. Throws InternalError unless
   // 0 <= token < vocabulary().
   std::string_view bytes_of(std::int32_t token) const;
+  // The text of all its tokens. Where encode() puts a space before a text, this takes one away.
   std::string decode(std::span<const std::int32_t> tokens) const;
 
   std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
@@ -66,10 +77,17 @@ class Tokenizer {
   Tokenizer() = default;
   void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
                       SpecialTokens special_tokens);
+  // encode() puts a space before each text.
+  void set_leading_space() { has_leading_space_ = true; }
 
  private:
+  // encode() without its default.
+  virtual void add_tokens(std::string_view bytes, TextPart part,
+                          std::vector<std::int32_t>& tokens) const = 0;
+
   std::vector<std::string> bytes_;  // by token
   std::int32_t end_of_text_ = 0;
+  bool has_leading_space_ = false;
   SpecialTokens special_tokens_;
 };
 
@@ -85,8 +103,8 @@ TokenizerPtr make_byte_tokenizer();
 // Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, or else a
 // SentencePiece model. Throws ConfigError if the file cannot be read or is too large.
 //
-// A tokenizer.json may have byte-level BPE or WordPiece, and besides what BERT, GPT-2, Llama 3 and
-// Qwen have. Tokens are those that the `tokenizers` package gives without special tokens.
+// A tokenizer.json may have BPE, Unigram or WordPiece; io/tokenizers/huggingface_tokenizer.h lists
+// its parts. Tokens are those that the `tokenizers` package gives without special tokens.
 // `end_of_text` names the added token that ends texts; empty: the file's own. Throws DataError that
 // names the part of the file that is not supported.
 //

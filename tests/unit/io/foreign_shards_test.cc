@@ -274,7 +274,7 @@ class OtherTokenizer final : public Tokenizer {
   std::string_view kind() const override { return kind_; }
   std::string description() const override { return kind_; }
   const std::string& model() const override { return model_; }
-  void encode(std::string_view, std::vector<std::int32_t>&) const override {}
+  void add_tokens(std::string_view, TextPart, std::vector<std::int32_t>&) const override {}
 
  private:
   std::string kind_, model_;

@@ -94,6 +94,45 @@ TEST(HuggingFaceTokenizer, BytesComeBack) {
   }
 }
 
+// A model in the manner of Llama 2: characters, and bytes for those that it does not know.
+std::string bytes_and_characters() {
+  std::string vocabulary = R"("<unk>":0,"<s>":1,"</s>":2)";
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary += fmt::format(R"(,"<0x{:02X}>":{})", byte, byte + 3);
+  }
+  int next = 259;
+  for (const char* piece : {"\u2581", "a", "b", "\u2581a", "\u2581ab"}) {
+    vocabulary += fmt::format(R"(,"{}":{})", piece, next++);
+  }
+  return fmt::format(
+      R"({{"added_tokens":[{{"id":2,"content":"</s>","special":true}}],"normalizer":)"
+      R"({{"type":"Sequence","normalizers":[{{"type":"Prepend","prepend":"\u2581"}},)"
+      R"({{"type":"Replace","pattern":{{"String":" "}},"content":"\u2581"}}]}},"decoder":)"
+      R"({{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"\u2581"}},)"
+      R"("content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}},{{"type":"Strip","content":)"
+      R"(" ","start":1,"stop":0}}]}},"model":{{"type":"BPE","byte_fallback":true,"fuse_unk":true,)"
+      R"("unk_token":"<unk>","vocab":{{{}}},"merges":["\u2581 a","\u2581a b"]}}}})",
+      vocabulary);
+}
+
+TEST(HuggingFaceTokenizer, BytesComeBackFromCharacters) {
+  const TokenizerPtr tokenizer = tokenizer_of(bytes_and_characters());
+  EXPECT_EQ(tokenizer->description(), "Hugging Face's BPE, 264 tokens");
+  EXPECT_EQ(tokenizer->encode("ab a"), (std::vector<std::int32_t>{263, 262}));
+  std::vector<std::int32_t> rest;
+  tokenizer->encode(" a", rest, TextPart::kGoesOn);
+  EXPECT_EQ(rest, (std::vector<std::int32_t>{262}));
+  EXPECT_EQ(tokenizer->encode("\xff\n"), (std::vector<std::int32_t>{258, 13}));
+  EXPECT_EQ(tokenizer->bytes_of(263), " ab");
+  EXPECT_EQ(tokenizer->bytes_of(3 + 0xe2), "\xe2");
+  for (const std::string& text : texts()) {
+    if (text.find("\u2581") != std::string::npos) continue;  // it is a space
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  }
+  const std::string text = "a\xc3 \xff\xfe\xc3\xa9 \xf0\x9f\x98";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
 TEST(HuggingFaceTokenizer, WordPieceReadsBytesThatAreNoTextAsOthersDo) {
   for (const char* name : {"bert_uncased", "bert_cased"}) {
     const TokenizerPtr tokenizer = recorded(name);
@@ -110,6 +149,7 @@ TEST(HuggingFaceTokenizer, WordPieceReadsBytesThatAreNoTextAsOthersDo) {
 std::vector<std::int32_t> in_pieces(const Tokenizer& tokenizer, std::string_view text,
                                     std::size_t window, int& cuts) {
   std::vector<std::int32_t> tokens;
+  TextPart part = TextPart::kBegins;
   std::size_t size = window;
   while (text.size() > size) {
     const std::size_t end = tokenizer.cut(text.substr(0, size));
@@ -119,11 +159,12 @@ std::vector<std::int32_t> in_pieces(const Tokenizer& tokenizer, std::string_view
       continue;
     }
     ++cuts;
-    tokenizer.encode(text.substr(0, end), tokens);
+    tokenizer.encode(text.substr(0, end), tokens, part);
+    part = TextPart::kGoesOn;
     text.remove_prefix(end);
     size = window;
   }
-  tokenizer.encode(text, tokens);
+  tokenizer.encode(text, tokens, part);
   return tokens;
 }
 
@@ -257,20 +298,26 @@ struct Edit {
 TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
   const std::vector<Edit> edits = {
       // bad input: `prepare`: a tokenizer.json with a part that is not supported | ...: the model
-      // Unigram is not supported; ...: the pre-tokenizer Metaspace is not supported; ... | 3
-      {"gpt2", R"("type":"BPE")", R"("type":"Unigram")", "the model Unigram is not supported"},
+      // WordLevel is not supported; ...: the pre-tokenizer UnicodeScripts is not supported; ... | 3
+      {"gpt2", R"("type":"BPE")", R"("type":"WordLevel")", "the model WordLevel is not supported"},
       {"gpt2", R"("dropout":null)", R"("dropout":0.1)", "the model BPE with dropout"},
-      {"gpt2", R"("byte_fallback":false)", R"("byte_fallback":true)", "with byte_fallback"},
       {"gpt2", R"("end_of_word_suffix":null)", R"("end_of_word_suffix":"</w>")",
        "with end_of_word_suffix"},
       {"gpt2", R"("continuing_subword_prefix":null)", R"("continuing_subword_prefix":"##")",
        "with continuing_subword_prefix"},
-      {"gpt2", R"("add_prefix_space":false)", R"("add_prefix_space":true)",
-       "ByteLevel with add_prefix_space"},
-      {"gpt2", R"("pre_tokenizer":{"type":"ByteLevel")", R"("pre_tokenizer":{"type":"Metaspace")",
-       "the pre-tokenizer Metaspace"},
-      {"gpt2", R"("normalizer":null)", R"("normalizer":{"type":"Lowercase"})",
-       "the normalizer Lowercase"},
+      {"gpt2", R"("pre_tokenizer":{"type":"ByteLevel")",
+       R"("pre_tokenizer":{"type":"UnicodeScripts")", "the pre-tokenizer UnicodeScripts"},
+      {"gpt2", R"("normalizer":null)", R"("normalizer":{"type":"Nmt"})", "the normalizer Nmt"},
+      {"gpt2", R"("normalizer":null)",
+       R"("normalizer":{"type":"Replace","pattern":{"Regex":"x*"},"content":""})",
+       "matches nothing at all as well"},
+      {"gpt2", R"("decoder":{"type":"ByteLevel")", R"("decoder":{"type":"CTC")", "the decoder CTC"},
+      // bad input: `prepare`: a tokenizer.json whose precompiled_charsmap is damaged | ...: its
+      // precompiled_charsmap is cut short; ...: ... is not in base 64 | 3
+      {"gpt2", R"("normalizer":null)",
+       R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"ALQCAACE"})", "is cut short"},
+      {"gpt2", R"("normalizer":null)",
+       R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"A-B"})", "base 64"},
       {"gpt2", R"("post_processor":null)", R"("post_processor":{"type":"Odd"})",
        "the post-processor Odd"},
       // bad input: `prepare`: a tokenizer.json whose numbers of tokens occur twice or leave some
@@ -295,9 +342,7 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
       {"gpt2", R"("special":true)", R"("special":false,"lstrip":true,"x":0)", "occurs twice"},
       {"gpt2", R"("content":"<|endoftext|>")", R"("content":"!")", "has two numbers"},
       {"qwen2", R"("content":"<|endoftext|>")", R"("content":"<|im_start|>")", "two numbers"},
-      {"llama3", R"("behavior":"Isolated")", R"("behavior":"Removed")",
-       "Split with behavior Removed"},
-      {"llama3", R"("invert":false)", R"("invert":true)", "Split with invert"},
+      {"llama3", R"("behavior":"Isolated")", R"("behavior":"Odd")", "Split with behavior Odd"},
       // bad input: `prepare`: a tokenizer.json whose regular expression is none, or is not read |
       // ...: the split pattern '...' has '(?<', which is not read | 3
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?<=a)(?i:)", "'(?<'"},
@@ -317,8 +362,8 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
       // '<|endoftext|>' is listed twice | 3
       {"gpt2", R"("added_tokens":[)", R"("added_tokens":[{"id":0,"content":"<|endoftext|>"},)",
        "the added token '<|endoftext|>' is listed twice"},
-      {"bert_uncased", R"("type":"BertPreTokenizer")", R"("type":"Whitespace")",
-       "the pre-tokenizer Whitespace"},
+      {"bert_uncased", R"("type":"BertPreTokenizer")", R"("type":"ByteLevel")",
+       "the model WordPiece with the pre-tokenizer ByteLevel"},
       {"bert_uncased", R"("unk_token":"[UNK]")", R"("unk_token":"[GONE]")",
        "its unk_token '[GONE]'"},
       {"bert_uncased", R"("content":"[SEP]")", R"("content":"[sep]")", "two tokens"},
@@ -330,17 +375,17 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
     EXPECT_NE(message.find(edit.message), std::string::npos)
         << edit.file << " with " << edit.to << ": " << message;
   }
-  // bad input: `prepare`: a tokenizer.json with more than 32 pre-tokenizers Split, or normalizers |
-  // ...: more than 32 pre-tokenizers Split are not supported; ...: more than 32 normalizers are not
+  // bad input: `prepare`: a tokenizer.json with more than 32 pre-tokenizers or normalizers |
+  // ...: more than 32 pre-tokenizers are not supported; ...: more than 32 normalizers are not
   // supported | 3
   const std::string split = R"({"type":"Split","pattern":{"String":"a"},"behavior":"Isolated"},)";
   const auto with_splits = [&](int count) {
     return refusal(replaced(contents(path_of("llama3")), R"("pretokenizers":[)",
                             R"("pretokenizers":[)" + repeated(split, count)));
   };
-  EXPECT_NE(with_splits(32).find("more than 32 pre-tokenizers Split are not supported"),
+  EXPECT_NE(with_splits(32).find("more than 32 pre-tokenizers are not supported"),
             std::string::npos);
-  EXPECT_EQ(with_splits(31).find("pre-tokenizers Split"), std::string::npos);
+  EXPECT_EQ(with_splits(31).find("pre-tokenizers are"), std::string::npos);
   const auto with_normalizers = [&](int count) {
     return refusal(replaced(contents(path_of("qwen2")), R"("normalizer":{"type":"NFC"})",
                             R"("normalizer":{"type":"Sequence","normalizers":[)" +
@@ -388,6 +433,34 @@ TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
   EXPECT_NE(
       message_of(none, "huggingface").find("--end-of-text TOKEN names one of its added tokens"),
       std::string::npos);
+}
+
+// A damaged or odd model of Unigram.
+TEST(HuggingFaceTokenizer, RefusesUnigramThatHasNoSense) {
+  const auto model_of = [](const std::string& vocabulary, const std::string& unknown) {
+    return fmt::format(
+        R"({{"model":{{"type":"Unigram","vocab":[{}],"unk_id":{}}},"added_tokens":[)"
+        R"({{"id":1,"content":"</s>","special":true}}],"pre_tokenizer":{{"type":"Metaspace",)"
+        R"("replacement":"\u2581"}},"decoder":{{"type":"Metaspace","replacement":"\u2581"}}}})",
+        vocabulary, unknown);
+  };
+  const std::string good =
+      R"(["<unk>",0],["</s>",0],["\u2581a",-1.5],["a",-2],["b",-3],["ab",-2.5])";
+  const TokenizerPtr tokenizer = tokenizer_of(model_of(good, "0"));
+  EXPECT_EQ(tokenizer->encode("a abxyb"), (std::vector<std::int32_t>{2, 2, 4, 0, 4}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("a ab")), "a ab");
+  EXPECT_EQ(tokenizer->description(), "Hugging Face's Unigram, 6 tokens");
+  // bad input: `prepare`: a tokenizer.json of Unigram without its unknown piece, with a piece
+  // twice, or a score that is none | ...: the model Unigram with no unk_id is not supported; ...:
+  // the piece 'a' is listed twice; ...: its unk_id is 6 | 3
+  EXPECT_NE(refusal(model_of(good, "null")).find("Unigram with no unk_id"), std::string::npos);
+  EXPECT_NE(refusal(model_of(good, "6")).find("its unk_id is 6"), std::string::npos);
+  EXPECT_NE(refusal(model_of(good + R"(,["a",-1])", "0")).find("'a' is listed twice"),
+            std::string::npos);
+  EXPECT_NE(refusal(model_of(good + R"(,["c"])", "0")).find("not a tokenizer.json"),
+            std::string::npos);
+  EXPECT_NE(refusal(model_of(good, "1")).find("'</s>' stands for unknown characters"),
+            std::string::npos);
 }
 
 // bad input: `prepare`: a tokenizer.json whose regular expression backtracks without end on the

@@ -248,7 +248,7 @@ TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
     std::string_view kind() const override { return "byte"; }
     std::string description() const override { return "wide"; }
     const std::string& model() const override { return model_; }
-    void encode(std::string_view, std::vector<std::int32_t>&) const override {}
+    void add_tokens(std::string_view, TextPart, std::vector<std::int32_t>&) const override {}
 
    private:
     std::string model_;

@@ -1,0 +1,111 @@
+#include "io/tokenizers/character_map.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "io/tokenizers/unicode_text.h"
+
+namespace trireme {
+namespace {
+
+// Nothing: it is no base 64.
+std::optional<std::string> decoded(std::string_view base64) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int, 256> values;
+  values.fill(-1);
+  for (std::size_t i = 0; i < kDigits.size(); ++i) {
+    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int>(i);
+  }
+  while (base64.ends_with('=')) base64.remove_suffix(1);
+  std::string bytes;
+  unsigned bits = 0;
+  int count = 0;
+  for (const char digit : base64) {
+    const int value = values[static_cast<unsigned char>(digit)];
+    if (value < 0) return {};
+    bits = (bits << 6 | static_cast<unsigned>(value)) & 0xffffff;
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes += static_cast<char>(bits >> count);
+  }
+  return bytes;
+}
+
+std::uint32_t number_at(std::string_view bytes, std::size_t at) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << 8 * i;
+  }
+  return number;
+}
+
+std::uint32_t offset_of(std::uint32_t unit) {
+  return unit >> 10 << ((unit & 0x200u) >> 6);
+}
+
+}  // namespace
+
+CharacterMap::CharacterMap(std::string_view base64, const std::string& origin) {
+  const auto refuse = [&](std::string_view why) {
+    throw DataError(fmt::format("{}: its precompiled_charsmap {}", origin, why));
+  };
+  const std::optional<std::string> bytes = decoded(base64);
+  if (!bytes) refuse("is not in base 64");
+  const std::size_t size = bytes->size() < 4 ? 0 : number_at(*bytes, 0);
+  if (size == 0 || size % 4 != 0 || size > bytes->size() - 4) refuse("is cut short");
+  for (std::size_t at = 4; at < 4 + size; at += 4) units_.push_back(number_at(*bytes, at));
+  texts_ = bytes->substr(4 + size);
+  texts_ += '\0';
+  for (std::string_view left = texts_; !left.empty();) {
+    const std::size_t length = left.front() == '\0' ? 1 : utf8_length(left);
+    if (length == 0) refuse("has texts that are not UTF-8");
+    left.remove_prefix(length);
+  }
+}
+
+std::optional<std::string_view> CharacterMap::find(std::string_view text) const {
+  std::uint32_t at = offset_of(units_.front());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte == 0) return {};
+    at ^= byte;
+    if (at >= units_.size()) return {};
+    const std::uint32_t unit = units_[at];
+    if ((unit & 0x800000ffu) != byte) return {};
+    at ^= offset_of(unit);
+    if (at >= units_.size()) return {};
+    if ((unit >> 8 & 1) == 0) continue;
+    const std::size_t begin = units_[at] & 0x7fffffffu;
+    if (begin >= texts_.size() || continues_character(texts_[begin])) return {};
+    return std::string_view(texts_).substr(begin, texts_.find('\0', begin) - begin);
+  }
+  return {};
+}
+
+std::string CharacterMap::apply(std::string_view text) const {
+  constexpr std::size_t kLongestGrapheme = 5;
+  std::string made;
+  made.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = grapheme_length(text);
+    const std::string_view grapheme = text.substr(0, length);
+    text.remove_prefix(length);
+    if (length <= kLongestGrapheme) {
+      if (const auto found = find(grapheme)) {
+        made += *found;
+        continue;
+      }
+    }
+    for_each_character(grapheme, [&](char32_t, std::string_view character) {
+      made += find(character).value_or(character);
+    });
+  }
+  return made;
+}
+
+}  // namespace trireme
