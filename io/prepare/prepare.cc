@@ -12,21 +12,12 @@
 
 #include "io/prepare/document_stream.h"
 #include "io/prepare/ordered_work.h"
-#include "io/prepare/prepared_shards.h"
+#include "io/prepare/prepare_tokens.h"
+#include "io/prepare/shard_pair.h"
 #include "io/prepare/text_source.h"
 
 namespace trireme {
 namespace {
-
-// One side of the split.
-struct SideTokens {
-  std::vector<std::int32_t> tokens;
-  std::vector<std::uint64_t> document_starts;
-  std::uint64_t original_bytes = 0;
-};
-struct BatchTokens {
-  SideTokens train, validation;
-};
 
 BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
   BatchTokens result;
@@ -47,6 +38,14 @@ void check_options(const PrepareOptions& options) {
   }
   check_validation(options);
   if (options.sample_bytes == 0) throw ConfigError("a tokenizer's sample of 0 bytes");
+  const auto kind = options.tokenizer.kind;
+  const bool is_named =
+      kind == TokenizerChoice::Kind::kLoad || kind == TokenizerChoice::Kind::kNumbers;
+  if (options.tokens && !is_named) {
+    throw ConfigError(
+        "tokens that are made already need their tokenizer: --tokenizer PATH, or --vocabulary N "
+        "--end-of-text TOKEN");
+  }
   if (options.output.empty()) throw ConfigError("prepare needs an output folder");
 }
 
@@ -70,36 +69,23 @@ class Preparation {
   explicit Preparation(const PrepareOptions& options) : options_(options), source_(options) {}
 
   PrepareResult run() {
-    folder_.emplace(options_.output, std::vector<std::string>{kValidationShard, kTrainShard});
+    shards_.emplace(options_);
     report("training the tokenizer");
     tokenizer_ = choose_tokenizer(options_, source_);
     tokenizer_seconds_ = watch_.seconds();
-    open_writers();
+    shards_->open(tokenizer_);
     tokenise_all();
-    check_sides();
+    shards_->check_sides(nothing(), fmt::format("{} bytes", source_.text_bytes()));
     return commit();
   }
 
  private:
-  void open_writers() {
-    const std::string source = fmt::format("{}", fmt::join(options_.inputs, ", "));
-    train_ =
-        std::make_unique<TokenShardWriter>(folder_->path(kTrainShard), tokenizer_, "train", source);
-    if (options_.validation.rule == ValidationSplit::Rule::kNone) return;
-    validation_ = std::make_unique<TokenShardWriter>(folder_->path(kValidationShard), tokenizer_,
-                                                     "validation", source);
-  }
-
   // source -> documents -> split -> pieces -> tokens -> shards
   void tokenise_all() {
-    const auto append = [](TokenShardWriter& writer, const SideTokens& side) {
-      writer.append(side.tokens, side.document_starts, side.original_bytes);
-    };
     OrderedWork<PieceBatch, BatchTokens> ordered(
         options_.threads, [this](const PieceBatch& batch) { return tokenise(*tokenizer_, batch); },
         [&](BatchTokens&& batch) {
-          append(*train_, batch.train);
-          if (validation_) append(*validation_, batch.validation);
+          shards_->append(batch);
           report("tokenising");
         });
     PieceMaker pieces(*tokenizer_, [&](PieceBatch&& batch) { ordered.add(std::move(batch)); });
@@ -114,39 +100,18 @@ class Preparation {
     ordered.finish();
   }
 
-  void check_sides() const {
-    const std::int64_t held_out = validation_ ? validation_->documents() : 0;
-    if (train_->documents() + held_out == 0) {
-      const BadRecords& bad = source_.remarks().bad_records;
-      throw DataError(fmt::format("there is no text in {}{}", fmt::join(options_.inputs, ", "),
-                                  bad.count == 0
-                                      ? ""
+  // Why there is no text.
+  std::string nothing() const {
+    const BadRecords& bad = source_.remarks().bad_records;
+    return fmt::format("there is no text in {}{}", fmt::join(options_.inputs, ", "),
+                       bad.count == 0 ? ""
                                       : fmt::format(": {} left out, the first: {}",
-                                                    counted(bad.count, "bad record"), bad.first)));
-    }
-    if (train_->documents() == 0) {
-      throw DataError(
-          fmt::format("the validation split takes all of the text ({} bytes), nothing "
-                      "is left to train on",
-                      source_.text_bytes()));
-    }
-    if (validation_ && held_out == 0) {
-      throw DataError(
-          fmt::format("hash:{} draws none of the {} documents for validation; "
-                      "tail:BYTES holds out a part of the text",
-                      options_.validation.fraction, train_->documents()));
-    }
+                                                    counted(bad.count, "bad record"), bad.first));
   }
 
   PrepareResult commit() {
     report("writing");
-    if (validation_) validation_->finish();
-    train_->finish();
-    name_shards(*folder_, validation_ != nullptr);
-    PrepareResult result;
-    if (validation_) result.validation = read_token_shard_info(folder_->path(kValidationShard));
-    result.train = read_token_shard_info(folder_->path(kTrainShard));
-    result.tokenizer = tokenizer_;
+    PrepareResult result = shards_->commit();
     result.tokenizer_seconds = tokenizer_seconds_;
     result.seconds = watch_.seconds();
     result.zero_bytes = source_.remarks().zero_bytes;
@@ -157,8 +122,7 @@ class Preparation {
 
   void report(const char* phase) const {
     if (!options_.progress) return;
-    const std::int64_t tokens =
-        (train_ ? train_->tokens() : 0) + (validation_ ? validation_->tokens() : 0);
+    const std::int64_t tokens = shards_->tokens();
     options_.progress({phase, source_.bytes_read(), source_.bytes_total(),
                        static_cast<std::uint64_t>(tokens), "tokens", watch_.seconds()});
   }
@@ -167,8 +131,7 @@ class Preparation {
   Stopwatch watch_;
   TextSource source_;
   TokenizerPtr tokenizer_;
-  std::optional<SetFolder> folder_;
-  std::unique_ptr<TokenShardWriter> train_, validation_;
+  std::optional<ShardPair> shards_;
   double tokenizer_seconds_ = 0.0;
 };
 
@@ -184,7 +147,7 @@ void check_validation(const PrepareOptions& options) {
 
 PrepareResult prepare(const PrepareOptions& options) {
   check_options(options);
-  return Preparation(options).run();
+  return options.tokens ? prepare_tokens(options) : Preparation(options).run();
 }
 
 }  // namespace trireme

@@ -10,6 +10,8 @@
 #include "trireme/base/text.h"
 #include "trireme/io/prepare.h"
 
+#include "io/tokenizers/number_tokenizer.h"
+
 namespace trireme {
 namespace {
 
@@ -85,6 +87,20 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::strin
   choice.kind = TokenizerChoice::Kind::kLoad;
   choice.path = text;
   choice.end_of_text = end_of_text;
+  return choice;
+}
+
+TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string& end_of_text) {
+  constexpr std::int64_t kMost = NumberTokenizer::kMostTokens;
+  TokenizerChoice choice;
+  choice.kind = TokenizerChoice::Kind::kNumbers;
+  if (vocabulary < 2 || vocabulary > kMost || !parse_all(end_of_text, choice.end_token) ||
+      choice.end_token < 0 || choice.end_token >= vocabulary) {
+    throw ConfigError(fmt::format(
+        "--vocabulary {} --end-of-text {}: expected 2 to {} tokens, and the number of one of them",
+        vocabulary, shown(end_of_text), kMost));
+  }
+  choice.vocabulary = static_cast<std::int32_t>(vocabulary);
   return choice;
 }
 

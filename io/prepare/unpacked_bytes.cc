@@ -44,7 +44,7 @@ class Packed {
   std::string name_, program_;
 };
 
-// By zlib, because libarchive compares no checksum of gzip.
+// Unpacks gzip by zlib, because libarchive compares none of its checksums.
 class GzipBytes final : public ByteStream {
  public:
   GzipBytes(Packed about, ByteStreamPtr packed)

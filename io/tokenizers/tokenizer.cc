@@ -9,6 +9,7 @@
 #include "trireme/base/small_file.h"
 
 #include "io/tokenizers/huggingface_tokenizer.h"
+#include "io/tokenizers/number_tokenizer.h"
 #include "io/tokenizers/sentencepiece_tokenizer.h"
 
 namespace trireme {
@@ -82,6 +83,7 @@ TokenizerPtr make_byte_tokenizer() {
 
 TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "byte") return make_byte_tokenizer();
+  if (kind == NumberTokenizer::kKind) return std::make_shared<NumberTokenizer>(model);
   if (kind == "sentencepiece") {
     return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
   }

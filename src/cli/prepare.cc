@@ -26,10 +26,11 @@ namespace {
 struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
-  bool images = false, skip_bad = false, as_bytes = false;
+  bool images = false, tokens = false, skip_bad = false, as_bytes = false;
   std::optional<std::string> tokenizer, size, end_of_text, class_folder, field, join;
   std::string validation = "none", document_separator;
   std::optional<ByteSize> limit;
+  std::optional<std::int64_t> vocabulary;
   std::int64_t seed = 1;
   std::optional<int> threads;
 };
@@ -76,8 +77,15 @@ void declare(Options& options, PrepareArguments& given) {
       not_empty());
   options.paths({"tokenizer"});
   options.add("end-of-text", given.end_of_text, "",
-              "the token of a tokenizer.json that ends documents; auto: the one that is known to",
+              "the token of a tokenizer.json that ends documents; auto: the one that is known to; "
+              "with --vocabulary its number",
               not_empty());
+  options.add("tokens", given.tokens, "",
+              "the inputs are tokens already: Megatron's .bin with .idx, nanoGPT's (uint16) or "
+              "llm.c's .bin, .npy; --tokenizer PATH or --vocabulary says whose");
+  options.add("vocabulary", given.vocabulary, "",
+              "with --tokens, of a tokenizer that is not at hand: how many tokens it has",
+              at_least(2));
   options.add("validation", given.validation, "",
               "what is held out: none, hash:F (a fraction of the documents), tail:BYTES (the last "
               "bytes), class:F (a fraction of the pictures of each class)",
@@ -124,6 +132,23 @@ PrepareKind common_options(const PrepareArguments& given) {
   return options;
 }
 
+void set_tokens(const PrepareArguments& given, PrepareOptions& options) {
+  if (given.field || given.join || given.skip_bad || given.as_bytes || given.limit ||
+      !given.document_separator.empty()) {
+    throw ConfigError(
+        "--tokens takes whole files: leave --field, --join, --skip-bad, --as-bytes, --limit and "
+        "--document-separator out");
+  }
+  const std::string end_of_text = given.end_of_text.value_or("");
+  if (given.vocabulary && given.tokenizer) {
+    throw ConfigError("--vocabulary is for tokens without a --tokenizer: leave one of the two out");
+  }
+  options.tokens = true;
+  if (given.vocabulary) options.tokenizer = parse_numbers_choice(*given.vocabulary, end_of_text);
+  if (given.tokenizer) options.tokenizer = parse_tokenizer_choice(*given.tokenizer, end_of_text);
+  check_validation(options);
+}
+
 PrepareOptions text_options(const PrepareArguments& given) {
   if (given.size || given.class_folder) {
     throw ConfigError(
@@ -132,7 +157,12 @@ PrepareOptions text_options(const PrepareArguments& given) {
   if (given.as_bytes && (given.field || given.join || given.skip_bad)) {
     throw ConfigError("--as-bytes takes no records; leave --field, --join and --skip-bad out");
   }
+  if (given.vocabulary && !given.tokens) throw ConfigError("--vocabulary is for --tokens true");
   auto options = common_options<PrepareOptions>(given);
+  if (given.tokens) {
+    set_tokens(given, options);
+    return options;
+  }
   options.tokenizer =
       parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), given.end_of_text.value_or(""));
   options.document_separator = unescaped(given.document_separator, "--document-separator");
@@ -147,7 +177,9 @@ PrepareOptions text_options(const PrepareArguments& given) {
 
 PrepareImagesOptions image_options(const PrepareArguments& given) {
   for (const auto& [is_given, flag] :
-       {std::pair(given.tokenizer.has_value(), "--tokenizer"),
+       {std::pair(given.tokens, "--tokens"),
+        std::pair(given.vocabulary.has_value(), "--vocabulary"),
+        std::pair(given.tokenizer.has_value(), "--tokenizer"),
         std::pair(given.end_of_text.has_value(), "--end-of-text"),
         std::pair(given.limit.has_value(), "--limit"),
         std::pair(given.field.has_value(), "--field"), std::pair(given.join.has_value(), "--join"),
@@ -205,9 +237,11 @@ std::string summary(const PrepareResult& result) {
   using Info = const TokenShardInfo&;
   lines.add("documents", by_split(result, [](Info info) { return info.documents; }));
   lines.add("tokens", by_split(result, [](Info info) { return info.tokens; }));
-  lines.add("bytes of text", by_split(result, [](Info info) { return info.original_bytes; }));
-  lines.add("bytes per token",
-            fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
+  if (bytes > 0) {  // none are known of tokens without a tokenizer
+    lines.add("bytes of text", by_split(result, [](Info info) { return info.original_bytes; }));
+    lines.add("bytes per token",
+              fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
+  }
   lines.add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
                                      result.tokenizer_seconds));
   if (const std::string words = words_of(result.left_out); !words.empty()) {
@@ -217,8 +251,11 @@ std::string summary(const PrepareResult& result) {
     lines.add("bad records", fmt::format("{} left out; the first: {}", result.bad_records.count,
                                          result.bad_records.first));
   }
+  const double millions = 1e-6 / result.seconds;
   add_end(lines, result,
-          fmt::format("{:.1f} MB/s", 1e-6 * static_cast<double>(bytes) / result.seconds));
+          bytes > 0
+              ? fmt::format("{:.1f} MB/s", static_cast<double>(bytes) * millions)
+              : fmt::format("{:.1f} million tokens/s", static_cast<double>(tokens) * millions));
   return lines.text();
 }
 

@@ -28,11 +28,17 @@ class Texts final : public TextData {
     TRIREME_CHECK(sums.targets == data().tokens(),
                   fmt::format("{} of {} tokens were predicted", sums.targets, data().tokens()));
     const auto bytes = data().original_bytes();
-    return {{"loss", fmt::format("{:.6f}", sums.mean_loss())},
-            {"perplexity", fmt::format("{:.4f}", std::exp(sums.mean_loss()))},
-            {"bits per byte", fmt::format("{:.6f}", bits_per_byte(sums.loss_sum, bytes))},
-            {"tokens", fmt::format("{}, of {} bytes, in windows of {}", sums.targets, bytes,
-                                   data().context())}};
+    std::vector<Measure> figures = {
+        {"loss", fmt::format("{:.6f}", sums.mean_loss())},
+        {"perplexity", fmt::format("{:.4f}", std::exp(sums.mean_loss()))}};
+    if (bytes > 0) {  // none are known of tokens without a tokenizer
+      figures.push_back(
+          {"bits per byte", fmt::format("{:.6f}", bits_per_byte(sums.loss_sum, bytes))});
+    }
+    const std::string of_bytes = bytes > 0 ? fmt::format(", of {} bytes", bytes) : "";
+    figures.push_back({"tokens", fmt::format("{}{}, in windows of {}", sums.targets, of_bytes,
+                                             data().context())});
+    return figures;
   }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro,

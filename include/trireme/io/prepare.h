@@ -28,16 +28,22 @@ struct ValidationSplit {
 ValidationSplit parse_validation_split(const std::string& text);
 
 struct TokenizerChoice {
-  enum class Kind { kByte, kTrain, kLoad };
+  enum class Kind { kByte, kTrain, kLoad, kNumbers };
   Kind kind = Kind::kByte;
   SentencePieceTraining training;  // kTrain
   std::string path;                // kLoad: a SentencePiece model or a tokenizer.json
   std::string end_of_text;         // kLoad: the token that ends texts; empty: the file says
+  std::int32_t vocabulary = 0;     // kNumbers: of tokens that are made already
+  std::int32_t end_token = 0;      // kNumbers
 };
 // Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model or a
 // tokenizer.json, for which `end_of_text` may name the token that ends texts. Throws ConfigError.
 TokenizerChoice parse_tokenizer_choice(const std::string& text,
                                        const std::string& end_of_text = "");
+
+// Tokens below `vocabulary` that stand for no known text, of which the number `end_of_text` ends
+// documents. Throws ConfigError.
+TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string& end_of_text);
 
 // What of a record (JSON, CSV, TSV) is the text of a document.
 struct RecordFields {
@@ -65,6 +71,10 @@ struct PrepareOptions {
   std::string output;  // folder for train.h5 and validation.h5; created if it is missing
   TokenizerChoice tokenizer;
   std::uint64_t sample_bytes = std::uint64_t{4} << 20;  // the most that a tokenizer is trained on
+  // The inputs are tokens that other programs have made: Megatron's .bin with its .idx, the .bin of
+  // nanoGPT (uint16) or llm.c, NumPy's .npy. A tail split and the tokenizer, which is named, count
+  // in tokens. Documents end at each end of text, and at the ends of files.
+  bool tokens = false;
   RecordFields fields;
   bool skip_bad = false;           // leave out records that are broken or lack a field
   bool as_bytes = false;           // take all files as they are, whatever they hold

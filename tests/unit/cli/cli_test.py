@@ -426,6 +426,28 @@ class Prepare(ProgramTest):
         # meta.body or title,text; or none | 2
         self.refuse(2, "--field a,: write the name of a field", "in", *byte, "--field", "a,")
 
+    def test_takes_tokens_of_others(self):
+        (self.folder / "made.bin").write_bytes(struct.pack("<2000H", *([1, 2, 3, 4, 0] * 400)))
+        made = ["made.bin", "--tokens", "true", "--output", "out"]
+        text = self.expect_done("prepare", *made, "--vocabulary", 5, "--end-of-text", 0, "--validation", "tail:100")
+        self.assertRegex(text, "(?m)^tokens +1875 in train, 125 in validation$")
+        self.assertRegex(text, "(?m)^tokenizer +numbers, 5 tokens, ")
+        self.assertIn("million tokens/s", text)
+        self.expect_done("data", "verify", "out")
+        text = self.expect_done("train", "--data.train", "out/train.h5", "--data.validation", "out/validation.h5",
+                                "--model.family", "gpt", "--model.width", 16, "--model.layers", 1, "--model.heads", 1,
+                                "--model.context", 8, "--run.steps", 2, "--run.folder", "run")
+        text = self.expect_done("eval", "--checkpoint", "run", "--data", "out/validation.h5")
+        self.assertRegex(text, "(?m)^tokens +[0-9]+, in windows of 8$")
+        self.assertNotIn("bits per byte", text)
+        self.refuse(2, "tokens that are made already need their tokenizer: ", *made)
+        # bad input: `prepare --tokens`: options that are for text | --tokens takes whole files: leave --field, ...
+        # out; --vocabulary is for --tokens true; ... | 2
+        self.refuse(2, "--tokens takes whole files: leave --field", *made, "--vocabulary", 5, "--limit", 9)
+        self.refuse(2, "--vocabulary is for --tokens true", "made.bin", "--output", "out", "--vocabulary", 5)
+        self.refuse(2, "--vocabulary is for tokens without a --tokenizer", *made, "--vocabulary", 5, "--tokenizer", "byte")
+        self.refuse(2, "--vocabulary 5 --end-of-text 5: expected 2 to ", *made, "--vocabulary", 5, "--end-of-text", 5)
+
     def test_refuses_flags(self):
         self.text("t")
         good = ["t", "--output", "out"]

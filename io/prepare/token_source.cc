@@ -1,0 +1,153 @@
+#include "io/prepare/token_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+
+#include "io/prepare/text_entry.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kTokensAtOnce = std::size_t{1} << 18;
+
+std::string index_path(const std::string& path) {
+  return path.ends_with(".bin") ? path.substr(0, path.size() - 4) + ".idx" : std::string();
+}
+
+bool is_there(const std::string& path) {
+  return !path.empty() && look_at(path, ExitStatus::kData).is_file();
+}
+
+template <class T>
+std::int64_t number_at(const char* bytes) {
+  T value{};
+  std::memcpy(&value, bytes, sizeof(T));
+  if constexpr (sizeof(T) == 8 && std::is_unsigned_v<T>) {
+    if (value > static_cast<T>(std::numeric_limits<std::int64_t>::max())) return -1;
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+std::int64_t token_at(const char* bytes, const TokenLayout& layout) {
+  switch (layout.width) {
+    case 1:
+      return layout.is_signed ? number_at<std::int8_t>(bytes) : number_at<std::uint8_t>(bytes);
+    case 2:
+      return layout.is_signed ? number_at<std::int16_t>(bytes) : number_at<std::uint16_t>(bytes);
+    case 4:
+      return layout.is_signed ? number_at<std::int32_t>(bytes) : number_at<std::uint32_t>(bytes);
+    default:
+      return layout.is_signed ? number_at<std::int64_t>(bytes) : number_at<std::uint64_t>(bytes);
+  }
+}
+
+}  // namespace
+
+TokenSource::TokenSource(const PrepareOptions& options, const Tokenizer& tokenizer)
+    : options_(options), tokenizer_(tokenizer) {
+  for (const std::string& path : options.inputs) {
+    if (path != "-" && is_input_folder(path)) {
+      for (InputFile& file : files_below(path)) {
+        const bool is_index = file.path.ends_with(".idx");
+        const bool is_hidden_file = is_hidden(std::string_view(file.path).substr(path.size()));
+        if (!is_index && !is_hidden_file) inputs_.push_back(std::move(file));
+      }
+      continue;
+    }
+    inputs_.push_back(input_file(path));
+    if (!inputs_.back().regular) {
+      throw DataError(fmt::format("{}: tokens are read from files alone", shown(path)));
+    }
+  }
+  if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", options.inputs[0]));
+  for (const InputFile& input : inputs_) bytes_total_ += input.size;
+}
+
+bool TokenSource::open_next() {
+  if (next_input_ == inputs_.size()) return false;
+  const InputFile& input = inputs_[next_input_++];
+  index_.reset();
+  if (is_there(index_path(input.path))) {
+    index_.emplace(index_path(input.path), input.size);
+    layout_ = index_->layout();
+  } else {
+    layout_ = token_layout(input);
+  }
+  file_.emplace(input.path, ExitStatus::kData);
+  file_->seek(static_cast<std::int64_t>(layout_.offset));
+  bytes_read_ += layout_.offset;
+  position_ = 0;
+  document_end_ = index_ ? index_->next_end().value_or(0) : layout_.count;
+  return true;
+}
+
+// Reads more tokens of the open file. Returns false at its end.
+bool TokenSource::fill() {
+  position_ += tokens_.size();
+  tokens_.clear();
+  at_ = 0;
+  const auto count =
+      static_cast<std::size_t>(std::min<std::uint64_t>(kTokensAtOnce, layout_.count - position_));
+  if (count > 0) convert(count);
+  return count > 0;
+}
+
+void TokenSource::convert(std::size_t count) {
+  const auto width = static_cast<std::size_t>(layout_.width);
+  raw_.resize(count * width);
+  for (std::size_t have = 0; have < raw_.size();) {
+    const std::size_t got = file_->read(raw_.data() + have, raw_.size() - have);
+    if (got == 0) throw DataError(fmt::format("{}: it became shorter", shown(file_->path())));
+    have += got;
+  }
+  bytes_read_ += raw_.size();
+  tokens_.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t token = token_at(raw_.data() + i * width, layout_);
+    if (token < 0 || token >= tokenizer_.vocabulary()) {
+      throw DataError(fmt::format("{}: token {} of {} ({}) is {}, of a vocabulary of {}",
+                                  shown(file_->path()), position_ + i + 1, layout_.count,
+                                  layout_.name, token, tokenizer_.vocabulary()));
+    }
+    tokens_[i] = static_cast<std::int32_t>(token);
+  }
+}
+
+bool TokenSource::next(TextChunk& chunk) {
+  while (true) {
+    if (!file_ && !open_next()) return false;
+    if (at_ == tokens_.size() && !fill()) {
+      while (index_ && index_->next_end()) {  // empty ones; and it must tell of all
+      }
+      file_.reset();
+      continue;
+    }
+    const std::uint64_t place = position_ + at_;
+    while (document_end_ == place && index_)
+      document_end_ = index_->next_end().value_or(layout_.count);
+    const auto most = static_cast<std::size_t>(
+        std::min<std::uint64_t>(tokens_.size() - at_, document_end_ - place));
+    const auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(at_);
+    const auto end =
+        std::find(begin, begin + static_cast<std::ptrdiff_t>(most), tokenizer_.end_of_text());
+    const auto size = static_cast<std::size_t>(end - begin);
+    const bool is_marked = size < most;
+    at_ += size + (is_marked ? 1 : 0);
+    const bool ends = is_marked || place + size == document_end_;
+    if (size == 0 && !(open_ && ends)) continue;
+    chunk = {};
+    chunk.bytes.assign(reinterpret_cast<const char*>(&*begin), size * sizeof(std::int32_t));
+    chunk.starts = !open_;
+    chunk.ends = ends;
+    open_ = !ends;
+    return true;
+  }
+}
+
+}  // namespace trireme
