@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,11 +31,11 @@ class FileBytes final : public ByteStream {
     bytes_read_ += size;
     return size;
   }
-  std::uint64_t bytes_read() const { return bytes_read_; }
+  std::uint64_t bytes_read() const { return bytes_read_; }  // also while another thread reads
 
  private:
   InputStream file_;
-  std::uint64_t bytes_read_ = 0;
+  std::atomic<std::uint64_t> bytes_read_ = 0;
 };
 
 // A stream whose first bytes, up to `most`, can be seen before they are read.

@@ -11,6 +11,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/io/text_kind.h"
 
+#include "io/prepare/ahead_bytes.h"
 #include "io/prepare/packed_data.h"
 #include "io/prepare/record_format.h"
 #include "io/prepare/tar_reader.h"
@@ -184,6 +185,7 @@ std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stre
   if (!options.as_bytes) {
     if (can_unpack(beginning)) {
       stream = unpack(name, std::string(beginning.substr(0, kTellingBytes)), std::move(stream));
+      if (named != Named::kInArchive) stream = std::make_unique<AheadBytes>(std::move(stream));
       beginning = peek();
       if (can_unpack(beginning)) check_kind(name, beginning);  // packed twice
     }

@@ -507,10 +507,10 @@ class Prepare(ProgramTest):
         text = self.expect_done("prepare", "text", "--output", "words", "--tokenizer", given / "bert_cased.json")
         self.assertIn("Hugging Face's WordPiece, 500 tokens", text)
         model = json.loads((given / "gpt2.json").read_text(encoding="utf-8"))
-        model["model"]["type"] = "Unigram"
-        self.text("unigram.json", json.dumps(model))
-        self.refuse(3, "unigram.json: the model Unigram is not supported", "text", "--output", "out", "--tokenizer",
-                    "unigram.json")
+        model["model"]["type"] = "WordLevel"
+        self.text("words.json", json.dumps(model))
+        self.refuse(3, "words.json: the model WordLevel is not supported", "text", "--output", "out", "--tokenizer",
+                    "words.json")
         self.text("empty.json", "")
         self.refuse(3, "empty.json: the tokenizer model is empty", "text", "--output", "out", "--tokenizer", "empty.json")
 
