@@ -22,7 +22,7 @@ deb=$work/trireme_${version}_amd64.deb
 field() { dpkg-deb -f "$deb" "$1"; }
 [[ $(field Package) == trireme && $(field Version) == "$version" ]] || fail "name or version"
 [[ $(field Section) == science && $(field Architecture) == amd64 ]] || fail "section or architecture"
-for package in libmpich12 libhdf5-mpich-103-1 libdnnl2 libfmt9 libsentencepiece0 libpcre2-8-0 libsimdjson14 zlib1g libutf8proc2 libturbojpeg0 libpng16-16 liblzma5 libbz2-1.0 libzstd1 libc6; do
+for package in libmpich12 libhdf5-mpich-103-1 libdnnl2 libfmt9 libsentencepiece0 libpcre2-8-0 libsimdjson14 zlib1g libutf8proc2 libturbojpeg0 libpng16-16 liblzma5 libbz2-1.0 libzstd1 liblz4-1 libsnappy1v5 libc6; do
   grep -qw -- "$package" <<< "$(field Depends)" || fail "Depends lacks $package: $(field Depends)"
 done
 if command -v apt-get > /dev/null; then  # all of it is in Debian

@@ -64,6 +64,7 @@ FOREIGN = [
     (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
     (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
     (re.compile(r"sentencepiece|(pcre2|utf8proc|turbojpeg|jpeglib|png|archive|archive_entry|zlib|simdjson)\.h$"), ["io"]),
+    (re.compile(r"(lz4|snappy-c|zstd)\.h$"), ["io/parquet"]),
     (re.compile(r"nlohmann"), ["src/base"]),
     (re.compile(r"(yaml-cpp/|hwloc)"), ["src/topology"]),
 ]

@@ -1,0 +1,150 @@
+#include "io/parquet/parquet_reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+namespace trireme::parquet {
+namespace {
+
+constexpr std::size_t kMostRowValues = std::size_t{1} << 22;
+constexpr std::size_t kMostNames = 20;  // in an error
+
+std::string names_of(const Schema& schema) {
+  std::string names;
+  std::size_t count = 0;
+  for (const Node& node : schema.root.children) {
+    if (++count > kMostNames) return names + ", ...";
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", node.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+ParquetReader::ParquetReader(const std::string& path, const std::vector<std::string>& fields)
+    : file_(path, O_RDONLY, ExitStatus::kData),
+      footer_(read_footer(file_)),
+      end_group_(footer_.groups.size()) {
+  for (const std::string& field : fields) {
+    const Node* node = footer_.schema.find(field);
+    if (node == nullptr) {
+      throw DataError(
+          fmt::format("{}: has no column {}: it has {}", path, field, names_of(footer_.schema)));
+    }
+    nodes_.push_back(node);
+  }
+}
+
+void ParquetReader::seek(std::size_t first, std::size_t end) {
+  TRIREME_CHECK(first <= end && end <= row_groups(), "row groups that the file does not have");
+  group_ = first;
+  end_group_ = end;
+  rows_left_ = 0;
+  cursors_.clear();
+}
+
+bool ParquetReader::open_group() {
+  for (const auto& open : cursors_) {
+    open->place().check(open->at_end(), "more values than rows");
+  }
+  cursors_.clear();
+  if (group_ == end_group_) return false;
+  for (const Node* node : nodes_) {
+    for (std::size_t leaf = node->first_leaf; leaf < node->end_leaf; ++leaf) {
+      cursors_.push_back(std::make_unique<ColumnCursor>(file_, footer_, group_, leaf));
+    }
+  }
+  rows_left_ = footer_.groups[group_++].rows;
+  return true;
+}
+
+bool ParquetReader::next(std::vector<Value>& row) {
+  while (rows_left_ == 0) {
+    if (!open_group()) return false;
+  }
+  --rows_left_;
+  made_ = 0;
+  row.resize(nodes_.size());
+  for (const auto& open : cursors_) {
+    open->begin_row();
+    open->place().check(!open->at_end(), "fewer values than rows");
+    open->place().check(open->repetition() == 0, "a row begins inside of a list");
+  }
+  std::size_t fields_cursor = 0;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = *nodes_[i];
+    first_cursor_ = fields_cursor - node.first_leaf;
+    fields_cursor += node.end_leaf - node.first_leaf;
+    const int above = node.definition - (node.optional ? 1 : 0);
+    const int definition = cursor(node.first_leaf).definition();
+    if (definition >= above) {
+      assemble(node, row[i]);
+    } else {
+      row[i].kind = Value::Kind::kNull;
+      pass(node, definition);
+    }
+  }
+  return true;
+}
+
+void ParquetReader::assemble(const Node& node, Value& value) {
+  ColumnCursor& first = cursor(node.first_leaf);
+  if (++made_ > kMostRowValues) {
+    first.place().refuse(fmt::format("has a row of more than {} values", kMostRowValues));
+  }
+  value.kind = Value::Kind::kNull;
+  if (node.optional && first.definition() < node.definition) {
+    pass(node, node.definition - 1);
+    return;
+  }
+  switch (node.kind) {
+    case Node::Kind::kList:
+      assemble_list(node, value);
+      return;
+    case Node::Kind::kRecord:
+      value.kind = Value::Kind::kRecord;
+      value.items.resize(node.children.size());
+      for (std::size_t i = 0; i < node.children.size(); ++i) {
+        assemble(node.children[i], value.items[i]);
+      }
+      return;
+    case Node::Kind::kLeaf:
+      value.kind = Value::Kind::kBytes;
+      first.place().check(first.definition() == node.definition, "levels that contradict others");
+      value.bytes = first.value();
+      first.advance();
+  }
+}
+
+void ParquetReader::assemble_list(const Node& node, Value& value) {
+  const ColumnCursor& first = cursor(node.first_leaf);
+  value.kind = Value::Kind::kList;
+  value.items.clear();
+  if (first.definition() <= node.definition) {
+    pass(node, node.definition);
+    return;
+  }
+  do {
+    assemble(node.children[0], value.items.emplace_back());
+    for (std::size_t leaf = node.first_leaf; leaf < node.end_leaf; ++leaf) {
+      const bool same =
+          (cursor(leaf).repetition() == node.repetition) == (first.repetition() == node.repetition);
+      cursor(leaf).place().check(same, "a list of another length than in the columns beside it");
+    }
+  } while (first.repetition() == node.repetition);
+}
+
+// Passes over the entry that says that a node, or all of a list's elements, are not there.
+void ParquetReader::pass(const Node& node, int definition) {
+  for (std::size_t leaf = node.first_leaf; leaf < node.end_leaf; ++leaf) {
+    const bool same = !cursor(leaf).at_end() && cursor(leaf).definition() == definition;
+    cursor(leaf).place().check(same, "levels that contradict others");
+    cursor(leaf).advance();
+  }
+}
+
+bool is_parquet(std::string_view beginning) {
+  return beginning.starts_with("PAR1") || beginning.starts_with("PARE");
+}
+
+}  // namespace trireme::parquet

@@ -1,0 +1,27 @@
+#include "io/parquet/place.h"
+
+#include <fmt/format.h>
+
+namespace trireme::parquet {
+
+std::string Place::text(std::string_view what) const {
+  std::string where = column.empty() ? "footer" : "column " + column;
+  if (row_group >= 0) where += fmt::format(", row group {}", row_group);
+  if (page >= 0) where += fmt::format(", page at byte {}", page);
+  return fmt::format("{}: damaged: {}: {}", file, where, what);
+}
+
+void Place::damaged(std::string_view what) const {
+  throw DataError(text(what));
+}
+
+void Place::ends_early() const {
+  throw EndsEarly(text("ends too early"));
+}
+
+void Place::refuse(std::string_view what) const {
+  throw DataError(
+      fmt::format("{}: {}{}", file, column.empty() ? "" : "column " + column + " ", what));
+}
+
+}  // namespace trireme::parquet
