@@ -10,6 +10,16 @@
 
 namespace trireme::models {
 
+// Where the norms of a block stand, and what its two branches read.
+enum class BlockLayout {
+  kBefore,           // x += attention(norm(x)), then x += mlp(norm(x))
+  kBehindSum,        // x = norm(x + attention(x)), then x = norm(x + mlp(x)) (BERT)
+  kAfter,            // x += norm(attention(x)), then x += norm(mlp(x)) (OLMo 2)
+  kBoth,             // x += norm(attention(norm(x))), then the same with mlp (Gemma 2)
+  kParallel,         // x += attention(norm(x)) + mlp(another norm(x)) (GPT-NeoX)
+  kParallelOneNorm,  // x += attention(y) + mlp(y) with y = norm(x) (Cohere)
+};
+
 // What the families of transformers say of their blocks.
 struct TransformerSizes {
   std::int64_t length = 0;  // positions of a sample
@@ -18,29 +28,44 @@ struct TransformerSizes {
   float norm_epsilon = 1e-5f;
   nn::ActivationKind activation = nn::ActivationKind::kGelu;
   nn::PositionKind positions = nn::PositionKind::kLearned;  // learned ones enter elsewhere
-  float rotary_theta = 10000.0f;
-  bool bias = true;
+  nn::Rotations rotations = {};                             // where positions are rotary
+  nn::Biases biases = {};
   bool causal = true;
   // Whether a sample has this length in every micro-batch. Otherwise MicroBatch::length counts, and
   // generation brings in fewer positions.
   bool fixed_length = false;
-  // A norm stands behind each residual sum, and not before attention and MLP.
-  bool norm_after = false;
-  float dropout = 0.0f;  // in each residual branch
+  BlockLayout layout = BlockLayout::kBefore;
+  bool norm_plus_one = false;      // norms multiply by 1 + weight
+  float residual_scale = 1.0f;     // multiplies what a branch adds to the stream
+  std::int64_t head_channels = 0;  // of a head; 0: width / heads
+  nn::QueryKeyNorm query_key_norm = nn::QueryKeyNorm::kNone;
+  float attention_scale = 0.0f;  // AttentionShape::scale, ::cap and ::window
+  float attention_cap = 0.0f;
+  std::int64_t window = 0;
+  const char* kind = "layer";  // BlockPlan::kind: blocks of a kind cost the same
+  float dropout = 0.0f;        // in each residual branch
   float deviation = 0.02f,
         output_deviation = 0.02f;  // of initial weights, of those into the stream
 
   ops::AttentionShape attention(std::int64_t samples) const {
-    return {samples, length, heads, kv_heads, width / heads, causal};
+    return {.batch = samples,
+            .length = length,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .head_size = head_size(),
+            .causal = causal,
+            .window = window,
+            .scale = attention_scale,
+            .cap = attention_cap};
   }
+  std::int64_t head_size() const { return head_channels > 0 ? head_channels : width / heads; }
   // The rows of the first product inside the MLP.
-  std::int64_t up() const {
-    return activation == nn::ActivationKind::kSwiglu ? 2 * hidden : hidden;
-  }
+  std::int64_t up() const { return nn::is_gated(activation) ? 2 * hidden : hidden; }
 };
 
-// Multi-head attention and an MLP, each with a residual path around it, and a norm before it or
-// behind the sum. Parameters blocks.LAYER.norm1, .attention, .norm2, .mlp.
+// Multi-head attention and an MLP, each with a residual path around it, and norms as the layout
+// says. Parameters blocks.LAYER.attention and .mlp; .norm1 and .norm2 of the norms before them or
+// behind the sums; .norm1_after and .norm2_after of those of what the branches return.
 class TransformerBlock : public nn::Block {
  public:
   TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer);
@@ -86,7 +111,11 @@ std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
                                               const nn::TensorParallel&)>
 stream_of(std::int64_t width, std::int64_t length);
 
-// Appends the blocks of a model's layers, "blocks.0" and so on.
+// Appends the blocks of a model's layers, "blocks.0" and so on. sizes_of(LAYER) are a layer's.
+void add_layers(nn::ModelPlan& plan,
+                const std::function<const TransformerSizes&(std::int64_t)>& sizes_of,
+                std::int64_t layers);
+// The same where all layers have these sizes.
 void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers);
 
 // "12 layers, width 768, 12 heads".

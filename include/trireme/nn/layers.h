@@ -38,8 +38,35 @@ Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batc
               float rate, std::uint32_t layer);
 
 enum class NormKind { kLayer, kRms };
-enum class ActivationKind { kGelu, kGeluErf, kSwiglu };  // kGelu: by tanh
+enum class ActivationKind { kGelu, kGeluErf, kSwiglu, kGeglu };  // kGelu, kGeglu: by tanh
+constexpr bool is_gated(ActivationKind kind) {
+  return kind == ActivationKind::kSwiglu || kind == ActivationKind::kGeglu;
+}
 enum class PositionKind { kLearned, kRotary };
+// RMS norms of queries and keys before they turn: of each head, with one weight for all heads
+// (Qwen 3), or of all heads together (OLMo 2).
+enum class QueryKeyNorm { kNone, kHead, kWidth };
+
+// Which of a block's layers have biases.
+struct Biases {
+  bool qkv = true, output = true, mlp = true, norm = true;
+
+  static Biases all(bool have) { return {have, have, have, have}; }
+  bool operator==(const Biases&) const = default;
+};
+
+// The rotation of a model's positions. From `far_from` positions on (0: never) a sequence turns by
+// `far` (LongRoPE).
+struct Rotations {
+  ops::Rotation near = {}, far = {};
+  std::int64_t far_from = 0;
+
+  // The one for sequences of so many positions.
+  const ops::Rotation& of(std::int64_t positions) const {
+    return far_from > 0 && positions > far_from ? far : near;
+  }
+  bool operator==(const Rotations&) const = default;
+};
 
 // Layer norm or RMS norm over the last dimension of x (outside rows, C). Every tensor rank holds
 // the whole weights.
@@ -154,12 +181,16 @@ void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks
 class Attention {
  public:
   struct Options {
-    std::int64_t width, heads, kv_heads;
-    bool bias;
-    PositionKind positions;
-    float rotary_theta;
-    float deviation, output_deviation;  // of the initial values
-    int layer;                          // number in the model: the index in KeyValueCache::layers
+    std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
+    Biases biases = {};
+    Rotations rotations = {};  // without frequencies queries and keys do not turn
+    QueryKeyNorm norm = QueryKeyNorm::kNone;
+    float norm_epsilon = 1e-5f;
+    bool norm_plus_one = false;      // as Norm's
+    float scale = 0.0f, cap = 0.0f;  // as AttentionShape's
+    std::int64_t window = 0;
+    float deviation = 0.02f, output_deviation = 0.02f;  // of the initial values
+    int layer = 0;       // number in the model: the index in KeyValueCache::layers
     bool causal = true;  // otherwise positions read later ones too, and there is no generation
   };
   // Collective over the tensor dimension: the first layer of a stage makes the communicator that

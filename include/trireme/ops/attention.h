@@ -6,6 +6,7 @@
 #include <compare>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/ops/context.h"
 
@@ -17,10 +18,18 @@ struct AttentionShape {
   std::int64_t heads = 0;     // query heads; a multiple of kv_heads
   std::int64_t kv_heads = 0;  // query head h reads key and value head h / (heads / kv_heads)
   std::int64_t head_size = 0;
-  bool causal = true;  // a position reads no later one; otherwise it reads all of its sample
+  bool causal = true;       // a position reads no later one; otherwise it reads all of its sample
+  std::int64_t window = 0;  // a position reads the last so many keys, its own included; 0: all.
+                            // Only with `causal`
+  float scale = 0.0f;       // multiplies the products of queries and keys; 0: 1 / sqrt(head_size)
+  float cap = 0.0f;         // scaled products s become cap * tanh(s / cap); 0: as they are
 
   auto operator<=>(const AttentionShape&) const = default;
   std::int64_t row() const { return (heads + 2 * kv_heads) * head_size; }
+  float factor() const;  // `scale`, or what stands for 0
+  // The pairs of a query and a key of one head of one sample that are computed, unless KeyRanges
+  // leave some out.
+  double pairs() const;
 };
 
 // The keys that positions read, besides what AttentionShape::causal says. Position t of sample b
@@ -64,10 +73,26 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
                       std::int64_t past, const Tensor& first_key, const Tensor& keys,
                       const Tensor& values, const Tensor& out);
 
-// Rotary positions (Su et al. 2021) in the half-split form of Llama, in place on the query and key
-// heads of qkv. Row i is position first_position + i % length. inverse: rotates back, which is the
-// backward.
+// How queries and keys turn with their positions (Su et al. 2021).
+struct Rotation {
+  // The angle, in radians, by which pair i of a head's channels turns from one position to the
+  // next. Channels behind those of the pairs do not turn.
+  std::vector<double> frequencies;
+  bool adjacent = false;   // pair i is channels 2 i and 2 i + 1; otherwise i and i + pairs
+  float amplitude = 1.0f;  // multiplies the channels of the pairs (YaRN)
+  // Queries at position p are multiplied by 1 + query_growth * log(1 + floor(p / query_period))
+  // (Ministral 3). query_growth 0: they are not.
+  float query_growth = 0.0f;
+  std::int64_t query_period = 1;
+
+  bool operator==(const Rotation&) const = default;
+};
+// Llama's: theta^(-2 i / channels) for half as many pairs as `channels`, which is even.
+Rotation plain_rotation(double theta, std::int64_t channels);
+
+// Turns the query and key heads of qkv, in place. Row i is position first_position + i % length.
+// inverse: turns back, with the same factors, which is the backward. A GPU takes 128 pairs at most.
 void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-            std::int64_t first_position, float theta, bool inverse);
+            std::int64_t first_position, const Rotation& rotation, bool inverse);
 
 }  // namespace trireme::ops

@@ -10,6 +10,7 @@
 #include "trireme/models/family.h"
 #include "trireme/nn/layers.h"
 
+#include "models/gpt/rotary_scaling.h"
 #include "models/transformer.h"
 
 namespace trireme::models {
@@ -26,10 +27,35 @@ struct GptConfig {
   nn::ActivationKind activation = nn::ActivationKind::kGelu;
   nn::PositionKind positions = nn::PositionKind::kLearned;
   bool tied = true;
-  bool bias = true;
+  nn::Biases biases = {};
   float dropout = 0.0f;  // after the embedding and in each residual branch
   float rotary_theta = 10000.0f;
   float norm_epsilon = 1e-5f;
+
+  // Choices of published models. The defaults are GPT-2's and Llama's.
+  std::int64_t head_size = 0;  // channels of a head; 0: width / heads
+  BlockLayout layout = BlockLayout::kBefore;
+  bool norm_plus_one = false;  // norms multiply by 1 + weight (Gemma)
+  nn::QueryKeyNorm query_key_norm = nn::QueryKeyNorm::kNone;
+  float attention_scale = 0.0f;     // of scores; 0: 1 / sqrt(head size)
+  float attention_cap = 0.0f;       // scores s become cap * tanh(s / cap); 0: as they are
+  std::int64_t window = 0;          // keys that a position reads in layers with a window
+  std::string window_layers = "1";  // a digit for each layer, repeated: 1: it has the window
+  std::string rotary_layers = "1";  // the same: 1: its queries and keys turn
+  float rotary_share = 1.0f;        // part of a head's channels that turns
+  bool rotary_adjacent = false;     // Rotation::adjacent
+  RotaryScaling rotary_scaling = {};
+  // In layers with a window; without: as in the others.
+  std::optional<float> window_theta = {};
+  std::optional<RotaryScaling> window_scaling = {};
+  float embedding_scale = 1.0f;  // multiplies embeddings; rounded to the type they are computed in
+  float residual_scale = 1.0f;   // multiplies what a branch adds to the stream
+  float logit_scale = 1.0f;      // multiplies logits
+  float logit_cap = 0.0f;        // then logits l become cap * tanh(l / cap); 0: as they are
+
+  std::int64_t head_channels() const { return head_size > 0 ? head_size : width / heads; }
+  bool has_window(std::int64_t layer) const;  // whether layer `layer` has one
+  bool turns(std::int64_t layer) const;       // whether its queries and keys turn
 };
 
 // The preset of that name: "gpt2-124m", "llama3-8b", ... Throws ConfigError for an unknown name;
@@ -37,8 +63,8 @@ struct GptConfig {
 GptConfig gpt_preset(std::string_view name);
 std::vector<std::string_view> gpt_preset_names();
 
-// What all of its blocks have.
-TransformerSizes transformer_sizes(const GptConfig& config);
+// What the blocks of its layer `layer` have.
+TransformerSizes transformer_sizes(const GptConfig& config, std::int64_t layer = 0);
 
 // The usual feed-forward width: 4 C for GELU; 8/3 C, rounded up to a multiple of 64, for SwiGLU.
 std::int64_t default_hidden(nn::ActivationKind activation, std::int64_t width);
