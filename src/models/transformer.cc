@@ -7,6 +7,33 @@
 #include "models/keys.h"
 
 namespace trireme::models {
+namespace {
+
+// Whether norms stand behind attention and MLP, before their sums.
+bool norms_branches(BlockLayout layout) {
+  return layout == BlockLayout::kAfter || layout == BlockLayout::kBoth;
+}
+
+nn::Attention::Options attention_options(const TransformerSizes& sizes, int layer) {
+  return {.width = sizes.width,
+          .heads = sizes.heads,
+          .kv_heads = sizes.kv_heads,
+          .head_size = sizes.head_size(),
+          .biases = sizes.biases,
+          .rotations = sizes.rotations,
+          .norm = sizes.query_key_norm,
+          .norm_epsilon = sizes.norm_epsilon,
+          .norm_plus_one = sizes.norm_plus_one,
+          .scale = sizes.attention_scale,
+          .cap = sizes.attention_cap,
+          .window = sizes.window,
+          .deviation = sizes.deviation,
+          .output_deviation = sizes.output_deviation,
+          .layer = layer,
+          .causal = sizes.causal};
+}
+
+}  // namespace
 
 using nn::MicroBatch;
 using nn::Tape;
@@ -41,19 +68,38 @@ TransformerBlock::TransformerBlock(const TransformerSizes& sizes, nn::BuildConte
     : sizes_(sizes),
       layer_(layer),
       parallel_(context.parallel),
-      norm1_(context.child("norm1"), sizes.norm, sizes.width, sizes.bias, sizes.norm_epsilon),
-      attention_(
-          context.child("attention"), build,
-          {sizes.width, sizes.heads, sizes.kv_heads, sizes.bias, sizes.positions,
-           sizes.rotary_theta, sizes.deviation, sizes.output_deviation, layer, sizes.causal}),
-      norm2_(context.child("norm2"), sizes.norm, sizes.width, sizes.bias, sizes.norm_epsilon),
-      mlp_(context.child("mlp"), sizes.activation, sizes.width, sizes.hidden, sizes.bias,
-           sizes.deviation, sizes.output_deviation) {}
+      norm1_(norm(context, "norm1", sizes.layout != BlockLayout::kAfter)),
+      attention_(context.child("attention"), build, attention_options(sizes, layer)),
+      norm1_after_(norm(context, "norm1_after", norms_branches(sizes.layout))),
+      norm2_(norm(
+          context, "norm2",
+          sizes.layout != BlockLayout::kAfter && sizes.layout != BlockLayout::kParallelOneNorm)),
+      mlp_(context.child("mlp"), sizes.activation, sizes.width, sizes.hidden, sizes.biases.mlp,
+           sizes.deviation, sizes.output_deviation),
+      norm2_after_(norm(context, "norm2_after", norms_branches(sizes.layout))) {}
 
-Value TransformerBlock::drop(Tape& tape, const MicroBatch& batch, const Value& x,
-                             int branch) const {
-  return nn::dropout(tape, parallel_, batch, x, sizes_.dropout,
-                     static_cast<std::uint32_t>(1 + 2 * layer_ + branch));
+std::optional<nn::Norm> TransformerBlock::norm(const nn::LayerContext& context, const char* name,
+                                               bool there) const {
+  if (!there) return std::nullopt;
+  return std::optional<nn::Norm>(std::in_place, context.child(name), sizes_.norm, sizes_.width,
+                                 sizes_.biases.norm, sizes_.norm_epsilon, sizes_.norm_plus_one);
+}
+
+Value TransformerBlock::finished(Tape& tape, const MicroBatch& batch, const Value& x,
+                                 int branch) const {
+  const std::optional<nn::Norm>& after = branch == 0 ? norm1_after_ : norm2_after_;
+  const Value dropped =
+      nn::dropout(tape, parallel_, batch, after ? after->forward(tape, x) : x, sizes_.dropout,
+                  static_cast<std::uint32_t>(1 + 2 * layer_ + branch));
+  return nn::scaled(tape, dropped, sizes_.residual_scale);
+}
+
+Value TransformerBlock::attended(Tape& tape, const MicroBatch& batch, const Value& x) const {
+  return finished(tape, batch, attention_.forward(tape, batch, x), 0);
+}
+
+Value TransformerBlock::fed(Tape& tape, const MicroBatch& batch, const Value& x) const {
+  return finished(tape, batch, mlp_.forward(tape, x), 1);
 }
 
 Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in) const {
@@ -61,29 +107,39 @@ Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in)
   if (sizes_.fixed_length) resized = with_length(given, sizes_.length);
   const MicroBatch& batch = sizes_.fixed_length ? resized : given;
   const Value& x = in[0];  // (B T, C)
-  if (sizes_.norm_after) {
-    const Value attended = drop(tape, batch, attention_.forward(tape, batch, x), 0);
-    const Value middle = norm1_.forward_added(tape, x, attended).normed;
-    const Value fed = drop(tape, batch, mlp_.forward(tape, middle), 1);
-    return {norm2_.forward_added(tape, middle, fed).normed};
-  }
-  const Value attended =
-      drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);
-  const auto [sum, normed] = norm2_.forward_added(tape, x, attended);
   // The last addition is a pass of its own: the next norm is behind a boundary between blocks.
-  return {nn::add(tape, sum, drop(tape, batch, mlp_.forward(tape, normed), 1))};
+  switch (sizes_.layout) {
+    case BlockLayout::kBefore:
+    case BlockLayout::kBoth: {
+      const Value first = attended(tape, batch, norm1_->forward(tape, x));
+      const auto [sum, normed] = norm2_->forward_added(tape, x, first);
+      return {nn::add(tape, sum, fed(tape, batch, normed))};
+    }
+    case BlockLayout::kBehindSum: {
+      const Value middle = norm1_->forward_added(tape, x, attended(tape, batch, x)).normed;
+      return {norm2_->forward_added(tape, middle, fed(tape, batch, middle)).normed};
+    }
+    case BlockLayout::kAfter: {
+      const Value sum = nn::add(tape, x, attended(tape, batch, x));
+      return {nn::add(tape, sum, fed(tape, batch, sum))};
+    }
+    case BlockLayout::kParallel:
+    case BlockLayout::kParallelOneNorm: {
+      const Value normed = norm1_->forward(tape, x);
+      const Value sum = nn::add(tape, x, attended(tape, batch, normed));
+      const Value for_mlp = norm2_ ? norm2_->forward(tape, x) : normed;
+      return {nn::add(tape, sum, fed(tape, batch, for_mlp))};
+    }
+  }
+  throw InternalError("a block has an unknown layout");
 }
 
 void check(const TransformerSizes& sizes) {
   const auto heads = static_cast<int>(sizes.heads);
-  check_divides("model.heads", heads, "model.width", static_cast<int>(sizes.width));
-  check_divides("model.kv_heads", static_cast<int>(sizes.kv_heads), "model.heads", heads);
-  if (sizes.positions == nn::PositionKind::kRotary && sizes.width / sizes.heads % 2 != 0) {
-    throw ConfigError(
-        fmt::format("rotary positions need an even head size, not {} (model.width / "
-                    "model.heads)",
-                    sizes.width / sizes.heads));
+  if (sizes.head_channels == 0) {
+    check_divides("model.heads", heads, "model.width", static_cast<int>(sizes.width));
   }
+  check_divides("model.kv_heads", static_cast<int>(sizes.kv_heads), "model.heads", heads);
 }
 
 std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
@@ -95,17 +151,25 @@ stream_of(std::int64_t width, std::int64_t length) {
   };
 }
 
-void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers) {
+void add_layers(nn::ModelPlan& plan,
+                const std::function<const TransformerSizes&(std::int64_t)>& sizes_of,
+                std::int64_t layers) {
   for (int layer = 0; layer < static_cast<int>(layers); ++layer) {
+    const TransformerSizes& sizes = sizes_of(layer);
     plan.blocks.push_back(
         {.name = fmt::format("blocks.{}", layer),
-         .kind = "layer",
+         .kind = sizes.kind,
          .build =
              [sizes, layer](nn::BuildContext& build) {
                return std::make_unique<TransformerBlock>(sizes, build, layer);
              },
          .boundary = stream_of(sizes.width, sizes.fixed_length ? sizes.length : 0)});
   }
+}
+
+void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers) {
+  add_layers(
+      plan, [&](std::int64_t) -> const TransformerSizes& { return sizes; }, layers);
 }
 
 std::string sizes_text(const TransformerSizes& s, std::int64_t layers) {
@@ -117,11 +181,10 @@ std::string sizes_text(const TransformerSizes& s, std::int64_t layers) {
 std::vector<Operation> layer_operations(const TransformerSizes& s, std::int64_t samples) {
   const std::int64_t rows = samples * s.length;
   const ops::AttentionShape attention = s.attention(samples);
-  const bool rotary = s.positions == nn::PositionKind::kRotary;
   std::vector<Operation> list = {
       LinearSizes{"query_key_value", rows, s.width, attention.row()},
-      AttentionSizes{attention, rotary ? std::optional(s.rotary_theta) : std::nullopt},
-      LinearSizes{"attention_output", rows, s.width, s.width},
+      AttentionSizes{attention, s.rotations.of(s.length)},
+      LinearSizes{"attention_output", rows, s.heads * s.head_size(), s.width},
       NormSizes{s.norm, rows, s.width},
       LinearSizes{"feed_forward_up", rows, s.width, s.up()},
       ActivationSizes{s.activation, rows, s.hidden}};

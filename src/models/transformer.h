@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "trireme/models/operations.h"
@@ -74,15 +75,21 @@ class TransformerBlock : public nn::Block {
  private:
   TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer,
                    const nn::LayerContext& context);
-  nn::Value drop(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x, int branch) const;
+  std::optional<nn::Norm> norm(const nn::LayerContext& context, const char* name, bool there) const;
+  // What attention and MLP add to the stream; and what is done with the result of branch 0 or 1.
+  nn::Value attended(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const;
+  nn::Value fed(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const;
+  nn::Value finished(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x,
+                     int branch) const;
 
   TransformerSizes sizes_;
   int layer_;
   nn::TensorParallel parallel_;
-  nn::Norm norm1_;
+  std::optional<nn::Norm> norm1_;
   nn::Attention attention_;
-  nn::Norm norm2_;
+  std::optional<nn::Norm> norm1_after_, norm2_;
   nn::Mlp mlp_;
+  std::optional<nn::Norm> norm2_after_;
 };
 
 nn::TensorParallel tensor_parallel(const nn::BuildContext& build);

@@ -39,6 +39,20 @@ Value add(Tape& tape, const Value& a, const Value& b) {
   return record_sum(tape, a, b, y);
 }
 
+Value scaled(Tape& tape, const Value& x, float factor) {
+  if (factor == 1.0f) return x;
+  const auto times = [factor](ops::Context& ctx, const Tensor& of) {
+    const Tensor y = ctx.allocate(of.shape(), of.dtype());
+    ops::cast(ctx, of, y);
+    ops::scale(ctx, y, factor);
+    return y;
+  };
+  return tape.record(times(tape.context(), x.tensor()), {x},
+                     [x = x.slot(), times](Tape& t, const Tensor& dy) {
+                       t.add_gradient(x, times(t.context(), dy));
+                     });
+}
+
 Value gelu_erf(Tape& tape, const Value& x) {
   ops::Context& ctx = tape.context();
   const auto make = [x = x.tensor()](ops::Context& c) {
@@ -69,8 +83,12 @@ Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batc
   });
 }
 
-Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias, float epsilon)
-    : kind_(kind), epsilon_(epsilon), weight_(&add_outside_vector(context, "weight", width, 1.0f)) {
+Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias, float epsilon,
+           bool plus_one)
+    : kind_(kind),
+      epsilon_(epsilon),
+      plus_(plus_one ? 1.0f : 0.0f),
+      weight_(&add_outside_vector(context, "weight", width, 1.0f - plus_)) {
   if (kind == NormKind::kLayer && bias) bias_ = &add_outside_vector(context, "bias", width, 0.0f);
 }
 
@@ -91,8 +109,7 @@ Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch)
     ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(), epsilon_, sum,
                         y, rows.mean, rows.rstd);
   } else {
-    ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), epsilon_, sum, y,
-                      rows.rstd);
+    ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), factor(), epsilon_, sum, y, rows.rstd);
   }
   const Value added = record_sum(tape, x, branch, sum);
   return {added, record(tape, added, y, rows)};
@@ -108,7 +125,7 @@ void Norm::normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
   if (kind_ == NormKind::kLayer) {
     ops::layer_norm(ctx, x, weight_->weight(), bias(), epsilon_, y, rows.mean, rows.rstd);
   } else {
-    ops::rms_norm(ctx, x, weight_->weight(), epsilon_, y, rows.rstd);
+    ops::rms_norm(ctx, x, factor(), epsilon_, y, rows.rstd);
   }
 }
 
@@ -150,8 +167,7 @@ void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
     ops::layer_norm_backward_input(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
                                    rows.rstd, rest, dx);
   } else {
-    ops::rms_norm_backward_input(tape.context(), dy, x.tensor(), weight_->weight(), rows.rstd, rest,
-                                 dx);
+    ops::rms_norm_backward_input(tape.context(), dy, x.tensor(), factor(), rows.rstd, rest, dx);
   }
   tape.add_gradient(x.slot(), dx);
 }
@@ -162,7 +178,7 @@ void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Te
     ops::layer_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
                              rows.rstd, rest, dx, weight_->gradient(), bias_gradient());
   } else {
-    ops::rms_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.rstd, rest, dx,
+    ops::rms_norm_backward(tape.context(), dy, x.tensor(), factor(), rows.rstd, rest, dx,
                            weight_->gradient());
   }
   tape.add_gradient(x.slot(), dx);
@@ -317,7 +333,7 @@ Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t wi
          std::int64_t hidden, bool bias, float deviation, float output_deviation)
     : activation_(activation), parallel_(context.parallel) {
   std::vector<ColumnParallelLinear::Part> parts;
-  if (activation == ActivationKind::kSwiglu) {
+  if (is_gated(activation)) {
     parts.push_back(ColumnParallelLinear::split_part(context, "gate", hidden));
   }
   parts.push_back(ColumnParallelLinear::split_part(context, "up", hidden));
@@ -335,19 +351,23 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
     return down_->forward(tape, gelu_erf(tape, up_->forward(tape, inside)));
   }
   ops::Context& ctx = tape.context();
+  const bool gelu = activation_ == ActivationKind::kGeglu;
+  const auto act = gelu ? &ops::geglu : &ops::swiglu;
+  const auto act_backward = gelu ? &ops::geglu_backward : &ops::swiglu_backward;
   const Value gate_up = up_->forward(tape, inside);  // (rows, 2 x local hidden)
   const Tensor y =
       ctx.allocate({gate_up.shape()[0], gate_up.shape()[1] / 2}, gate_up.tensor().dtype());
-  ops::swiglu(ctx, gate_up.tensor(), y);
-  const Value active = tape.record(y, {gate_up}, [gate_up](Tape& t, const Tensor& dy) {
-    // In place: this is the last that reads gate_up.
-    const Tensor dgate_up = t.writable(gate_up.tensor());
-    ops::swiglu_backward(t.context(), gate_up.tensor(), dy, dgate_up);
-    t.add_gradient(gate_up.slot(), dgate_up);
-  });
-  const auto remake = [gate_up = gate_up.tensor(), shape = y.shape()](ops::Context& c) {
+  act(ctx, gate_up.tensor(), y);
+  const Value active =
+      tape.record(y, {gate_up}, [gate_up, act_backward](Tape& t, const Tensor& dy) {
+        // In place: this is the last that reads gate_up.
+        const Tensor dgate_up = t.writable(gate_up.tensor());
+        act_backward(t.context(), gate_up.tensor(), dy, dgate_up);
+        t.add_gradient(gate_up.slot(), dgate_up);
+      });
+  const auto remake = [gate_up = gate_up.tensor(), shape = y.shape(), act](ops::Context& c) {
     const Tensor again = c.allocate(shape, gate_up.dtype());
-    ops::swiglu(c, gate_up, again);
+    act(c, gate_up, again);
     return again;
   };
   return down_->forward(tape, tape.can_remake(active, remake));

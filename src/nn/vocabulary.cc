@@ -48,6 +48,7 @@ void combine(ops::Context& ctx, const TensorParallel& parallel, const Statistics
 struct Projection {
   const Parameter* table;
   const Parameter* bias;  // or null
+  ops::LogitBend bend;
 
   Tensor bias_weight() const { return bias ? bias->weight() : Tensor(); }
   Tensor bias_gradient() const { return bias ? bias->gradient() : Tensor(); }
@@ -70,6 +71,7 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const Tensor targets = all_targets.rows(begin, end);
     const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
     ops::linear(ctx, x_slice, table.weight(), projection.bias_weight(), logits);
+    if (projection.bend.bends()) ops::bend_logits(ctx, logits, projection.bend);
     const Statistics statistics = allocate_statistics(ctx, end - begin);
     const auto& [all, row_max, row_sum, target_logit] = statistics;
     const std::int64_t first = first_row_here(table), valid = valid_rows_here(table);
@@ -82,7 +84,7 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     }
     if (whole && trains) {
       ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum, target_logit,
-                                dlogits);
+                                dlogits, projection.bend);
     } else {
       ops::softmax_statistics(ctx, logits, targets, first, valid, row_max, row_sum, target_logit);
     }
@@ -91,7 +93,8 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     ops::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, loss_sum);
     if (!trains) continue;
     if (!whole) {
-      ops::softmax_gradient(ctx, logits, targets, first, valid, row_max, row_sum, dlogits);
+      ops::softmax_gradient(ctx, logits, targets, first, valid, row_max, row_sum, dlogits,
+                            projection.bend);
     }
     if (dx.defined()) {
       ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
@@ -164,9 +167,10 @@ Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value
 }
 
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                     const Value& x, Parameter& table, Parameter* bias) {
+                     const Value& x, Parameter& table, Parameter* bias,
+                     const ops::LogitBend& bend) {
   const Value inside = enter(tape, parallel, x);  // (rows, C)
-  const Projection projection{&table, bias};
+  const Projection projection{&table, bias, bend};
   if (!tape.recording()) {
     loss_by_slices(tape.context(), parallel, batch.field(kTargets), batch.loss_sum, inside.tensor(),
                    projection, false, Tensor());
@@ -187,10 +191,12 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
 }
 
 Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, const Tensor& x,
-                         const Parameter& table, const Parameter* bias) {
+                         const Parameter& table, const Parameter* bias,
+                         const ops::LogitBend& bend) {
   const std::int64_t rows = x.shape()[0], local = table.placement().local[0];
   const Tensor part = ctx.allocate({rows, local}, DType::kF32);
-  ops::linear(ctx, x, table.weight(), Projection{&table, bias}.bias_weight(), part);
+  ops::linear(ctx, x, table.weight(), bias ? bias->weight() : Tensor(), part);
+  if (bend.bends()) ops::bend_logits(ctx, part, bend);
   Tensor gathered = part;
   if (parallel.size() > 1) {
     gathered = ctx.allocate({parallel.size(), rows, local}, DType::kF32);
@@ -213,7 +219,7 @@ Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, cons
 }
 
 Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                   const Value& x, const Parameter& table) {
+                   const Value& x, const Parameter& table, const ops::LogitBend& bend) {
   ops::Context& ctx = tape.context();
   const Value inside = enter(tape, parallel, x);
   const std::int64_t width = inside.shape()[1];
@@ -222,7 +228,7 @@ Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch&
     const std::int64_t row = b * batch.length + batch.length - 1;
     ops::cast(ctx, inside.tensor().rows(row, row + 1), last.rows(b, b + 1));
   }
-  return vocabulary_logits(ctx, parallel, last, table, nullptr);
+  return vocabulary_logits(ctx, parallel, last, table, nullptr, bend);
 }
 
 }  // namespace trireme::nn

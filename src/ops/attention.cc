@@ -1,5 +1,8 @@
 #include "trireme/ops/attention.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "ops/attention_engine.h"
@@ -17,6 +20,9 @@ void check_like_qkv(std::string_view op, std::string_view name, const AttentionS
           shape.head_size > 0 && shape.heads % shape.kv_heads == 0,
       fmt::format("{}: batch {}, length {}, heads {}, key heads {}, head size {}", op, shape.batch,
                   shape.length, shape.heads, shape.kv_heads, shape.head_size));
+  TRIREME_CHECK(shape.window >= 0 && (shape.window == 0 || shape.causal) && shape.cap >= 0.0f,
+                fmt::format("{}: window {}, cap {}, {}", op, shape.window, shape.cap,
+                            shape.causal ? "causal" : "bidirectional"));
   check_floating(op, name, qkv);
   check_shape(op, name, qkv, {shape.batch * shape.length, shape.row()});
 }
@@ -72,15 +78,23 @@ bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out
   return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
 }
 
-// The cost of `count` products over all pairs of a query and a key that attention computes, unless
-// key ranges leave some out.
+// The cost of `count` products over all pairs of a query and a key.
 Cost products(const AttentionShape& s, int count) {
-  const auto length = static_cast<double>(s.length);
-  const double pairs = s.causal ? length * (length + 1) / 2 : length * length;
-  return {.flops = 2.0 * count * pairs * static_cast<double>(s.batch * s.heads * s.head_size)};
+  return {.flops = 2.0 * count * s.pairs() * static_cast<double>(s.batch * s.heads * s.head_size)};
 }
 
 }  // namespace
+
+float AttentionShape::factor() const {
+  return scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(head_size));
+}
+
+double AttentionShape::pairs() const {
+  const auto all = static_cast<double>(length);
+  if (!causal) return all * all;
+  const double most = window > 0 ? static_cast<double>(std::min(window, length)) : all;
+  return all * most - most * (most - 1) / 2;  // the first `most` - 1 queries have fewer keys
+}
 
 std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std::string why) {
   return std::make_shared<AbsentAttention>(std::move(library), std::move(why));
@@ -147,13 +161,24 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
   dispatch(TRIREME_OP(attention_cached), ctx, shape, qkv, past, first_key, keys, values, out);
 }
 
+Rotation plain_rotation(double theta, std::int64_t channels) {
+  Rotation rotation;
+  for (std::int64_t i = 0; i < channels / 2; ++i) {
+    rotation.frequencies.push_back(
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(channels)));
+  }
+  return rotation;
+}
+
 void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-            std::int64_t first_position, float theta, bool inverse) {
+            std::int64_t first_position, const Rotation& rotation, bool inverse) {
   check_like_qkv("rotary", "qkv", shape, qkv);
-  TRIREME_CHECK(shape.head_size % 2 == 0,
-                fmt::format("rotary: head size {} is odd", shape.head_size));
-  if (on_dry_gpu(ctx)) gpu::table_of_rotary(ctx, shape);
-  dispatch(TRIREME_OP(rotary), ctx, shape, qkv, first_position, theta, inverse);
+  const auto pairs = static_cast<std::int64_t>(rotation.frequencies.size());
+  TRIREME_CHECK(0 < pairs && 2 * pairs <= shape.head_size && rotation.query_period > 0,
+                fmt::format("rotary: {} pairs of {} channels, query period {}", pairs,
+                            shape.head_size, rotation.query_period));
+  if (on_dry_gpu(ctx)) gpu::table_of_rotary(ctx, shape, rotation);
+  dispatch(TRIREME_OP(rotary), ctx, shape, qkv, first_position, rotation, inverse);
 }
 
 }  // namespace trireme::ops

@@ -1,4 +1,4 @@
-// Backward attention. With weights P and their gradients dP = dO V^T: dS = P (dP - delta) factor,
+// Backward attention. With weights P and their gradients dP = dO V^T: dS = P (dP - delta) slope,
 // then dV = P^T dO, dK = dS^T Q, dQ = dS K. One kernel owns tiles of keys, another owns tiles of
 // queries, and each recomputes P and dS. So there are no atomics, and every sum has a fixed order.
 #include "ops/device_ops.h"
@@ -64,8 +64,9 @@ __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHead
     for (int j = 0; j < Tile::kRows; ++j) {
       const int column = tile_x() + 16 * j;
       const bool visible = sees(p, b, query + row, key + column);
-      const float weight = visible ? exp_of_difference(scores[i][j] * p.factor - log_sum) : 0.0f;
-      const float dscore = visible ? weight * (dweights[i][j] - delta) * p.factor : 0.0f;
+      const float score = score_of(p, scores[i][j]);
+      const float weight = visible ? exp_of_difference(score - log_sum) : 0.0f;
+      const float dscore = visible ? weight * (dweights[i][j] - delta) * slope_of(p, score) : 0.0f;
       tiles.weights[row * Tile::kScoreStride + column] = weight;
       tiles.dscores[row * Tile::kScoreStride + column] = dscore;
     }

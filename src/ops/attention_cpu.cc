@@ -11,16 +11,12 @@
 namespace trireme::ops::cpu {
 namespace {
 
-float score_factor(const AttentionShape& shape) {
-  return 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-}
-
 // The data of one sample and head in the forward.
 struct ForwardHead {
   HeadRows queries, keys, values, out;
   SampleQueries sample;
   float* log_sum;  // of query 0, or null
-  float factor;
+  float factor, cap;
 };
 
 // Pieces of the forward's scratch.
@@ -62,7 +58,7 @@ void attend(const ForwardHead& head, std::int64_t first_query, const ThreadScrat
     const std::int64_t count = std::min(kKeyTile, tile.keys_end - key);
     const Panel keys = read_rows(head.keys, key, count, scratch.piece(kKeys));
     const Panel values = read_rows(head.values, key, count, scratch.piece(kValues));
-    score_tile(tile, size, scratch.piece(kQueriesT), keys, key, count, scores);
+    score_tile(tile, head.cap, size, scratch.piece(kQueriesT), keys, key, count, scores);
     k.softmax(scores, count, tile.lanes, maximum, sum, rescale);
     const bool first = key == tile.keys_begin;
     if (!first) k.scale_rows(out, tile.count, width, rescale);
@@ -122,7 +118,7 @@ SampleQueries queries_of(const AttentionShape& s, std::int64_t past, const KeyRa
   const auto of_sample = [&](const Tensor& rows) {
     return rows.defined() ? rows.data<std::int32_t>() + sample * s.length : nullptr;
   };
-  return {s.length, past, s.causal, of_sample(keys.first), of_sample(keys.end)};
+  return {s.length, past, s.causal, s.window, of_sample(keys.first), of_sample(keys.end)};
 }
 
 // Pieces of the backward's scratch; the last four hold a whole sample's keys.
@@ -175,7 +171,7 @@ void BackwardTask::run_tile(const QueryTile& tile, const HeadRows& query_head,
   const Panel queries = read_rows(query_head, tile.first, tile.count, scratch.piece(kBQueries));
   const Panel dout = read_rows(dout_head, tile.first, tile.count, scratch.piece(kBDout));
   const Panel out = read_rows(out_head, tile.first, tile.count, scratch.piece(kBOut));
-  k.transpose(queries.data, queries.stride, tile.count, size, score_factor(shape),
+  k.transpose(queries.data, queries.stride, tile.count, size, shape.factor(),
               scratch.piece(kBQueriesT), tile.lanes);
   k.transpose(dout.data, dout.stride, tile.count, size, 1.0f, scratch.piece(kBDoutT), tile.lanes);
   float* lane_log_sum = scratch.piece(kBLogSum);
@@ -197,8 +193,9 @@ void BackwardTask::run_tile(const QueryTile& tile, const HeadRows& query_head,
   }
 }
 
-// With weights P and their gradients dP = V dO^T: dS = P (dP - delta) / sqrt(head_size), then
-// dV += P dO, dK += dS Q, dQ += dS^T K. Scores and their gradients are (keys, queries).
+// With weights P and their gradients dP = V dO^T: dS = P (dP - delta) factor, times the cap's
+// derivative, then dV += P dO, dK += dS Q, dQ += dS^T K. Scores and their gradients are (keys,
+// queries).
 void BackwardTask::run_keys(const QueryTile& tile, const Panel& queries, const Panel& dout,
                             std::int64_t key, std::int64_t count) {
   const AttentionKernels& k = kernels().attention;
@@ -206,11 +203,17 @@ void BackwardTask::run_keys(const QueryTile& tile, const Panel& queries, const P
   float* weights = scratch.piece(kBWeights);
   float* dscores = scratch.piece(kBDweights);
   const Panel tile_keys = {keys.data + key * keys.stride, keys.stride};
-  score_tile(tile, shape.head_size, scratch.piece(kBQueriesT), tile_keys, key, count, weights);
+  score_tile(tile, shape.cap, shape.head_size, scratch.piece(kBQueriesT), tile_keys, key, count,
+             weights);
   k.product({count, tile.lanes, shape.head_size, values.data + key * values.stride, values.stride,
              1, scratch.piece(kBDoutT), tile.lanes, dscores, tile.lanes, false});
-  k.softmax_backward(weights, dscores, count, tile.lanes, scratch.piece(kBLogSum),
-                     scratch.piece(kBDelta), score_factor(shape));
+  if (shape.cap > 0.0f) {
+    k.softmax_backward_capped(weights, dscores, count, tile.lanes, scratch.piece(kBLogSum),
+                              scratch.piece(kBDelta), shape.factor(), shape.cap);
+  } else {
+    k.softmax_backward(weights, dscores, count, tile.lanes, scratch.piece(kBLogSum),
+                       scratch.piece(kBDelta), shape.factor());
+  }
   k.product({count, width, tile.count, weights, tile.lanes, 1, dout.data, dout.stride,
              dvalues + key * width, width, true});
   k.product({count, width, tile.count, dscores, tile.lanes, 1, queries.data, queries.stride,
@@ -231,7 +234,8 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, con
             .out = out_rows(out, shape, sample, head),
             .sample = queries_of(shape, 0, keys, sample),
             .log_sum = log_sum.data<float>() + (sample * shape.heads + head) * shape.length,
-            .factor = score_factor(shape)};
+            .factor = shape.factor(),
+            .cap = shape.cap};
   });
 }
 
@@ -298,7 +302,8 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
             .out = out_rows(out, shape, sample, head),
             .sample = queries_of(shape, past, first_key, sample),
             .log_sum = nullptr,
-            .factor = score_factor(shape)};
+            .factor = shape.factor(),
+            .cap = shape.cap};
   });
 }
 

@@ -1,5 +1,4 @@
 // Attention with cuDNN's graph interface.
-#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -40,13 +39,15 @@ void output(const TensorRef& tensor, AttentionOperand operand, const AttentionSh
   if (operand == AttentionOperand::kLogSum) tensor->set_data_type(fe::DataType_t::FLOAT);
 }
 
-// What forward and backward have in common: scores over sqrt(head_size), and the causal mask.
+// What forward and backward have in common: the scale of scores, and the causal mask.
 template <class Attributes>
 Attributes& masked(Attributes& attributes, const AttentionShape& shape) {
-  attributes.set_attn_scale(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
+  attributes.set_attn_scale(shape.factor());
   if (!shape.causal) return attributes;
   attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
   attributes.set_diagonal_band_right_bound(0);
+  // Its bound is the number of keys to the left of the diagonal, plus one.
+  if (shape.reads_windows()) attributes.set_diagonal_band_left_bound(shape.window);
   return attributes;
 }
 
@@ -121,6 +122,7 @@ class CudnnAttention : public AttentionEngine {
   std::string compile(const AttentionKind& kind, Plans& plans) {
     if (kind.masks_documents) return "documents are masked";
     if (kind.masks_ends) return "padding is masked";
+    if (kind.shape.cap > 0.0f) return "scores are capped";
     if (kind.dtype == DType::kF32) return "not in fp32";
     try {
       device_.compile(plans.forward, {.io = kind.dtype},

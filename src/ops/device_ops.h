@@ -13,6 +13,7 @@
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
+#include "trireme/ops/head_norm.h"
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"

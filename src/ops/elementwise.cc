@@ -124,6 +124,19 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
   dispatch(TRIREME_OP(swiglu_backward), ctx, gate_up, dy, dgate_up);
 }
 
+void geglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  check_floating("geglu", "y", y);
+  check_pair("geglu", "gate_up", gate_up, y);
+  dispatch(TRIREME_OP(geglu), ctx, gate_up, y);
+}
+
+void geglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up) {
+  check_floating("geglu_backward", "dy", dy);
+  check_pair("geglu_backward", "gate_up", gate_up, dy);
+  check_pair("geglu_backward", "dgate_up", dgate_up, dy);
+  dispatch(TRIREME_OP(geglu_backward), ctx, gate_up, dy, dgate_up);
+}
+
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
              const Tensor& y) {
   check_floating("dropout", "x", x);

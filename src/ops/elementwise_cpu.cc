@@ -173,7 +173,11 @@ void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp
   });
 }
 
-void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+namespace {
+
+// y = act(gate) * up, by rows of gate and up: kernel(gate, up, y, n).
+template <class Kernel>
+void gated(Context& ctx, const Tensor& gate_up, const Tensor& y, const Kernel& kernel) {
   const std::int64_t width = y.shape()[-1];
   parallel_ranges(ctx, y.shape().rows(), row_grain(width),
                   [&](std::int64_t first, std::int64_t last) {
@@ -185,15 +189,17 @@ void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
                         const float* gate = read_fp32(gate_up, at, n, in_gate.values);
                         const float* up = read_fp32(gate_up, at + width, n, in_up.values);
                         float* to = write_place(y, row * width + column, out.values);
-                        kernels().elementwise.swiglu(gate, up, to, n);
+                        kernel(gate, up, to, n);
                         write_back(y, row * width + column, n, to);
                       }
                     }
                   });
 }
 
-void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
-                     const Tensor& dgate_up) {
+// The gradients of both: kernel(gate, up, dy, dgate, dup, n).
+template <class Kernel>
+void gated_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up,
+                    const Kernel& kernel) {
   const std::int64_t width = dy.shape()[-1];
   parallel_ranges(ctx, dy.shape().rows(), row_grain(width),
                   [&](std::int64_t first, std::int64_t last) {
@@ -207,12 +213,31 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
                         const float* d = read_fp32(dy, row * width + column, n, in_dy.values);
                         float* dgate = write_place(dgate_up, at, out_gate.values);
                         float* dup = write_place(dgate_up, at + width, out_up.values);
-                        kernels().elementwise.swiglu_backward(gate, up, d, dgate, dup, n);
+                        kernel(gate, up, d, dgate, dup, n);
                         write_back(dgate_up, at, n, dgate);
                         write_back(dgate_up, at + width, n, dup);
                       }
                     }
                   });
+}
+
+}  // namespace
+
+void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  gated(ctx, gate_up, y, kernels().elementwise.swiglu);
+}
+
+void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
+                     const Tensor& dgate_up) {
+  gated_backward(ctx, gate_up, dy, dgate_up, kernels().elementwise.swiglu_backward);
+}
+
+void geglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  gated(ctx, gate_up, y, kernels().elementwise.geglu);
+}
+
+void geglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up) {
+  gated_backward(ctx, gate_up, dy, dgate_up, kernels().elementwise.geglu_backward);
 }
 
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,

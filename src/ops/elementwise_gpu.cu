@@ -168,37 +168,75 @@ __global__ void __launch_bounds__(kThreads)
               });
 }
 
-template <class T>
+// What gated MLPs do with a gate g, an up u and the gradient d of their product: backward replaces
+// g and u by their gradients.
+struct Silu {
+  __device__ float forward(float g, float u) const { return g * (sigmoid(g).value * u); }
+  __device__ void backward(float d, float& g, float& u) const {
+    const Sigmoid s = sigmoid(g);
+    const float dg = d * u * (s.value + g * s.value * s.rest);
+    u = d * g * s.value;
+    g = dg;
+  }
+};
+struct GeluGate {
+  __device__ float forward(float g, float u) const { return Gelu()(g) * u; }
+  __device__ void backward(float d, float& g, float& u) const {
+    const float dg = GeluBackward()(g, d * u);
+    u = d * Gelu()(g);
+    g = dg;
+  }
+};
+
+template <class Gate, class T>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_kernel(View<T> gate_up, View<T> y, std::int64_t rows, std::int64_t width, bool vector) {
+    gated_kernel(Gate act, View<T> gate_up, View<T> y, std::int64_t rows, std::int64_t width,
+                 bool vector) {
   for_chunks(rows, width, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float gate[kChunk], up[kChunk];
     gate_up.load(2 * row * width + column, left, vector, gate);
     gate_up.load((2 * row + 1) * width + column, left, vector, up);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) gate[i] *= sigmoid(gate[i]).value * up[i];
+    for (int i = 0; i < kChunk; ++i) gate[i] = act.forward(gate[i], up[i]);
     y.store(row * width + column, left, vector, gate);
   });
 }
 
-template <class T>
+template <class Gate, class T>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward_kernel(View<T> gate_up, View<T> dy, View<T> dgate_up, std::int64_t rows,
-                           std::int64_t width, bool vector) {
+    gated_backward_kernel(Gate act, View<T> gate_up, View<T> dy, View<T> dgate_up,
+                          std::int64_t rows, std::int64_t width, bool vector) {
   for_chunks(rows, width, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float gate[kChunk], up[kChunk], d[kChunk];
     gate_up.load(2 * row * width + column, left, vector, gate);
     gate_up.load((2 * row + 1) * width + column, left, vector, up);
     dy.load(row * width + column, left, vector, d);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const float g = gate[i];
-      const Sigmoid s = sigmoid(g);
-      gate[i] = d[i] * up[i] * (s.value + g * s.value * s.rest);
-      up[i] = d[i] * g * s.value;
-    }
+    for (int i = 0; i < kChunk; ++i) act.backward(d[i], gate[i], up[i]);
     dgate_up.store(2 * row * width + column, left, vector, gate);
     dgate_up.store((2 * row + 1) * width + column, left, vector, up);
+  });
+}
+
+template <class Gate>
+void gated(Context& ctx, Gate act, const Tensor& gate_up, const Tensor& y) {
+  const std::int64_t rows = y.shape()[0], width = y.shape()[1];
+  with_type({&gate_up, &y}, [&](auto type) {
+    using T = decltype(type);
+    launch(gated_kernel<Gate, T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream, act,
+           View<T>(gate_up), View<T>(y), rows, width, vectors_fit({&gate_up, &y}, width));
+  });
+}
+
+template <class Gate>
+void gated_backward(Context& ctx, Gate act, const Tensor& gate_up, const Tensor& dy,
+                    const Tensor& dgate_up) {
+  const std::int64_t rows = dy.shape()[0], width = dy.shape()[1];
+  with_type({&gate_up, &dy, &dgate_up}, [&](auto type) {
+    using T = decltype(type);
+    launch(gated_backward_kernel<Gate, T>, chunk_grid(rows, width), chunk_block(width), 0,
+           ctx.stream, act, View<T>(gate_up), View<T>(dy), View<T>(dgate_up), rows, width,
+           vectors_fit({&gate_up, &dy, &dgate_up}, width));
   });
 }
 
@@ -334,23 +372,20 @@ void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp
 }
 
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
-  const std::int64_t rows = y.shape()[0], width = y.shape()[1];
-  with_type({&gate_up, &y}, [&](auto type) {
-    using T = decltype(type);
-    launch(swiglu_kernel<T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream,
-           View<T>(gate_up), View<T>(y), rows, width, vectors_fit({&gate_up, &y}, width));
-  });
+  gated(ctx, Silu(), gate_up, y);
 }
 
 void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
                      const Tensor& dgate_up) {
-  const std::int64_t rows = dy.shape()[0], width = dy.shape()[1];
-  with_type({&gate_up, &dy, &dgate_up}, [&](auto type) {
-    using T = decltype(type);
-    launch(swiglu_backward_kernel<T>, chunk_grid(rows, width), chunk_block(width), 0, ctx.stream,
-           View<T>(gate_up), View<T>(dy), View<T>(dgate_up), rows, width,
-           vectors_fit({&gate_up, &dy, &dgate_up}, width));
-  });
+  gated_backward(ctx, Silu(), gate_up, dy, dgate_up);
+}
+
+void geglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  gated(ctx, GeluGate(), gate_up, y);
+}
+
+void geglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up) {
+  gated_backward(ctx, GeluGate(), gate_up, dy, dgate_up);
 }
 
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,

@@ -107,29 +107,30 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
            dbias);
 }
 
-void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
-              const Tensor& rstd) {
+void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,
+              const Tensor& y, const Tensor& rstd) {
   check_rows("rms_norm", x, "y", y);
-  check_weight("rms_norm", "weight", weight, x);
+  check_weight("rms_norm", "weight", factor.weight, x);
   check_fp32("rms_norm", "rstd", rstd, {x.shape()[0]});
-  dispatch(TRIREME_OP(rms_norm), ctx, x, weight, epsilon, y, rstd);
+  dispatch(TRIREME_OP(rms_norm), ctx, x, factor, epsilon, y, rstd);
 }
 
-void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const NormFactor& factor,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
   check_rows("add_rms_norm", x, "branch", branch);
   check_rows("add_rms_norm", x, "sum", sum);
   check_rows("add_rms_norm", x, "y", y);
-  check_weight("add_rms_norm", "weight", weight, x);
+  check_weight("add_rms_norm", "weight", factor.weight, x);
   check_fp32("add_rms_norm", "rstd", rstd, {x.shape()[0]});
-  dispatch(TRIREME_OP(add_rms_norm), ctx, x, branch, weight, epsilon, sum, y, rstd);
+  dispatch(TRIREME_OP(add_rms_norm), ctx, x, branch, factor, epsilon, sum, y, rstd);
 }
 
-void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                             const NormFactor& factor, const Tensor& rstd, const Tensor& residual,
+                             const Tensor& dx) {
   check_backward("rms_norm_backward_input", dy, x, Tensor(), rstd);
-  check_input_gradient("rms_norm_backward_input", x, weight, residual, dx);
-  dispatch(TRIREME_OP(rms_norm_backward_input), ctx, dy, x, weight, rstd, residual, dx);
+  check_input_gradient("rms_norm_backward_input", x, factor.weight, residual, dx);
+  dispatch(TRIREME_OP(rms_norm_backward_input), ctx, dy, x, factor, rstd, residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
@@ -140,14 +141,14 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   dispatch(TRIREME_OP(rms_norm_backward_weight), ctx, dy, x, rstd, dweight);
 }
 
-void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const Tensor& rstd, const Tensor& residual, const Tensor& dx,
                        const Tensor& dweight) {
   check_backward("rms_norm_backward", dy, x, Tensor(), rstd);
-  check_input_gradient("rms_norm_backward", x, weight, residual, dx);
+  check_input_gradient("rms_norm_backward", x, factor.weight, residual, dx);
   check_weight_gradients("rms_norm_backward", x, dweight, Tensor());
   if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
-  dispatch(TRIREME_OP(rms_norm_backward), ctx, dy, x, weight, rstd, residual, dx, dweight);
+  dispatch(TRIREME_OP(rms_norm_backward), ctx, dy, x, factor, rstd, residual, dx, dweight);
 }
 
 }  // namespace trireme::ops

@@ -90,10 +90,10 @@ void layer_norm_rows(Context& ctx, const RowOf& row_of, const Tensor& weight, co
 }
 
 template <class RowOf>
-void rms_norm_rows(Context& ctx, const RowOf& row_of, const Tensor& weight, float epsilon,
+void rms_norm_rows(Context& ctx, const RowOf& row_of, const NormFactor& factor, float epsilon,
                    const Tensor& y, const Tensor& rstd) {
   const std::int64_t n = y.shape()[-1];
-  const Tensor w = as_fp32(ctx, weight);
+  const Tensor w = as_fp32(ctx, factor);
   const ThreadRows out(ctx, n);
   for_rows(ctx, y, [&](std::int64_t row) {
     const float* from = row_of(row);
@@ -155,23 +155,24 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
   cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
 }
 
-void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
-              const Tensor& rstd) {
+void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,
+              const Tensor& y, const Tensor& rstd) {
   const ThreadRows in(ctx, x.shape()[-1]);
   rms_norm_rows(
-      ctx, [&](std::int64_t row) { return read_row(x, row, in); }, weight, epsilon, y, rstd);
+      ctx, [&](std::int64_t row) { return read_row(x, row, in); }, factor, epsilon, y, rstd);
 }
 
-void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const NormFactor& factor,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
   const RowSums sums(ctx, x, branch, sum);
-  rms_norm_rows(ctx, sums, weight, epsilon, y, rstd);
+  rms_norm_rows(ctx, sums, factor, epsilon, y, rstd);
 }
 
-void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                             const NormFactor& factor, const Tensor& rstd, const Tensor& residual,
+                             const Tensor& dx) {
   const std::int64_t n = x.shape()[-1];
-  const Tensor w = as_fp32(ctx, weight);
+  const Tensor w = as_fp32(ctx, factor);
   const ThreadRows in_x(ctx, n), in_dy(ctx, n), in_residual(ctx, n), out(ctx, n);
   for_rows(ctx, x, [&](std::int64_t row) {
     float* to = write_place(dx, row * n, out.mine());
@@ -192,11 +193,11 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   });
 }
 
-void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const Tensor& rstd, const Tensor& residual, const Tensor& dx,
                        const Tensor& dweight) {
   cpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
-  cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
+  cpu::rms_norm_backward_input(ctx, dy, x, factor, rstd, residual, dx);
 }
 
 }  // namespace trireme::ops::cpu

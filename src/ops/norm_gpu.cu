@@ -87,8 +87,8 @@ struct RowPart {
 // normalizes sum = x + branch.
 template <class T, int kWarps, bool kHolds, bool kCenter>
 __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
-    norm_kernel(View<T> x, View<T> branch, View<T> weight, View<T> bias, float epsilon, View<T> sum,
-                View<T> y, float* mean, float* rstd, NormRows shape) {
+    norm_kernel(View<T> x, View<T> branch, View<T> weight, float plus, View<T> bias, float epsilon,
+                View<T> sum, View<T> y, float* mean, float* rstd, NormRows shape) {
   const std::int64_t row = Team<kWarps>::row();
   if (row >= shape.rows) return;
   const bool vector = kHolds || shape.vector;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
     weight.load(column, left, vector, w);
     if (bias.defined()) bias.load(column, left, vector, b);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) w[i] = (v[i] - m) * r * w[i] + b[i];
+    for (int i = 0; i < kChunk; ++i) w[i] = (v[i] - m) * r * (w[i] + plus) + b[i];
     y.store(row * shape.columns + column, left, vector, w);
   });
   if (Team<kWarps>::rank() != 0) return;
@@ -131,6 +131,7 @@ struct Backward {
   const float* rstd;
   View<T> residual, dx;
   NormRows shape;
+  float plus;  // NormFactor
 };
 
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual,
@@ -166,7 +167,7 @@ __device__ inline void backward_row(const Backward<T>& of, std::int64_t row, con
     see(k, d, h);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      d[i] *= w[i];  // 0 beyond the row
+      d[i] *= w[i] + of.plus;  // 0 beyond the row
       sum_g += d[i];
       sum_gh += d[i] * h[i];
     }
@@ -181,7 +182,7 @@ __device__ inline void backward_row(const Backward<T>& of, std::int64_t row, con
       of.weight.load(column, left, vector, w);
       of.x.load(begin + column, left, vector, h);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i];
+      for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i] + of.plus;
     }
     float(&more)[kChunk] = rest[kEarly ? k : 0];
     if constexpr (!kEarly) {
@@ -300,9 +301,10 @@ View<T> view_if_any(const Tensor& x) {
 
 // branch and sum are undefined if nothing is added to x.
 template <bool kCenter>
-void norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+void norm(Context& ctx, const Tensor& x, const Tensor& branch, const NormFactor& factor,
           const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y, float* mean,
           float* rstd) {
+  const Tensor& weight = factor.weight;
   const NormRows shape = {x.shape()[0], x.shape()[1],
                           vectors_fit({&x, &branch, &weight, &bias, &sum, &y}, x.shape()[1])};
   const std::initializer_list<const Tensor*> types = {
@@ -312,22 +314,24 @@ void norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& wei
     using Rows = Team<decltype(warps)::value>;
     launch(norm_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
            extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(x),
-           view_if_any<T>(branch), View<T>(weight), view_if_any<T>(bias), epsilon,
+           view_if_any<T>(branch), View<T>(weight), factor.plus, view_if_any<T>(bias), epsilon,
            view_if_any<T>(sum), View<T>(y), mean, rstd, shape);
   });
 }
 
 template <class T>
-Backward<T> backward_of(const Tensor& dy, const Tensor& x, const Tensor& weight, const float* mean,
-                        const float* rstd, const Tensor& residual, const Tensor& dx,
-                        const NormRows& shape) {
-  return {View<T>(dy), View<T>(x), View<T>(weight), mean, rstd, view_if_any<T>(residual),
-          View<T>(dx), shape};
+Backward<T> backward_of(const Tensor& dy, const Tensor& x, const NormFactor& factor,
+                        const float* mean, const float* rstd, const Tensor& residual,
+                        const Tensor& dx, const NormRows& shape) {
+  return {View<T>(dy), View<T>(x), View<T>(factor.weight),
+          mean,        rstd,       view_if_any<T>(residual),
+          View<T>(dx), shape,      factor.plus};
 }
 
 template <bool kCenter>
-void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                    const float* mean, const float* rstd, const Tensor& residual, const Tensor& dx) {
+  const Tensor& weight = factor.weight;
   const NormRows shape = {x.shape()[0], x.shape()[1],
                           vectors_fit({&dy, &x, &weight, &residual, &dx}, x.shape()[1])};
   const std::initializer_list<const Tensor*> types = {&dy, &x, &weight, &or_else(residual, x), &dx};
@@ -336,7 +340,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor
     using Rows = Team<decltype(warps)::value>;
     launch(norm_backward_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
            extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream,
-           backward_of<T>(dy, x, weight, mean, rstd, residual, dx, shape));
+           backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape));
   });
 }
 
@@ -364,9 +368,10 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
 }
 
 template <bool kCenter>
-void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const float* mean, const float* rstd, const Tensor& residual,
                        const Tensor& dx, float* dweight, float* dbias) {
+  const Tensor& weight = factor.weight;
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   const NormRows shape = {rows, columns, vectors_fit({&dy, &x, &weight, &residual, &dx}, columns)};
@@ -377,12 +382,12 @@ void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const Te
         const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
         float* sums = device_data<float>(parts);
         launch(norm_backward_all_kernel<T, kCenter>, extent(count), 32 * kRowsAtOnce, 0, ctx.stream,
-               backward_of<T>(dy, x, weight, mean, rstd, residual, dx, shape), sums, per_part);
+               backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape), sums, per_part);
         return add_weight_parts(ctx, sums, count, columns, dweight, dbias);
       }
     }
     norm_weight<kCenter>(ctx, dy, x, mean, rstd, dweight, dbias);  // before dx takes dy's place
-    norm_backward<kCenter>(ctx, dy, x, weight, mean, rstd, residual, dx);
+    norm_backward<kCenter>(ctx, dy, x, factor, mean, rstd, residual, dx);
   });
 }
 
@@ -421,20 +426,21 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
                           residual, dx, device_data<float>(dweight), device_data<float>(dbias));
 }
 
-void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
-              const Tensor& rstd) {
-  norm<false>(ctx, x, Tensor(), weight, Tensor(), epsilon, Tensor(), y, nullptr,
+void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,
+              const Tensor& y, const Tensor& rstd) {
+  norm<false>(ctx, x, Tensor(), factor, Tensor(), epsilon, Tensor(), y, nullptr,
               device_data<float>(rstd));
 }
 
-void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const NormFactor& factor,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
-  norm<false>(ctx, x, branch, weight, Tensor(), epsilon, sum, y, nullptr, device_data<float>(rstd));
+  norm<false>(ctx, x, branch, factor, Tensor(), epsilon, sum, y, nullptr, device_data<float>(rstd));
 }
 
-void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
-  norm_backward<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), residual, dx);
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                             const NormFactor& factor, const Tensor& rstd, const Tensor& residual,
+                             const Tensor& dx) {
+  norm_backward<false>(ctx, dy, x, factor, nullptr, device_data<float>(rstd), residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
@@ -443,10 +449,10 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
                      nullptr);
 }
 
-void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const Tensor& rstd, const Tensor& residual, const Tensor& dx,
                        const Tensor& dweight) {
-  norm_backward_all<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), residual, dx,
+  norm_backward_all<false>(ctx, dy, x, factor, nullptr, device_data<float>(rstd), residual, dx,
                            device_data<float>(dweight), nullptr);
 }
 

@@ -34,6 +34,11 @@ void check_gradient(std::string_view op, const Context& ctx, const Tensor& logit
 
 }  // namespace
 
+void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
+  check_dtype("bend_logits", "logits", logits, {DType::kF32});
+  dispatch(TRIREME_OP(bend_logits), ctx, logits, bend);
+}
+
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
@@ -46,24 +51,25 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
-                      const Tensor& row_sum, const Tensor& dlogits) {
+                      const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend) {
   check_logits("softmax_gradient", logits, targets, valid);
   check_sums("softmax_gradient", targets, row_max, row_sum);
   check_gradient("softmax_gradient", ctx, logits, dlogits);
   dispatch(TRIREME_OP(softmax_gradient), ctx, logits, targets, first_class, valid, row_max, row_sum,
-           dlogits);
+           dlogits, bend);
 }
 
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
-                          const Tensor& target_logit, const Tensor& dlogits) {
+                          const Tensor& target_logit, const Tensor& dlogits,
+                          const LogitBend& bend) {
   constexpr std::string_view kOp = "softmax_and_gradient";
   check_logits(kOp, logits, targets, valid);
   check_fp32(kOp, "target_logit", target_logit, targets.shape());
   check_sums(kOp, targets, row_max, row_sum);
   check_gradient(kOp, ctx, logits, dlogits);
   dispatch(TRIREME_OP(softmax_and_gradient), ctx, logits, targets, valid, row_max, row_sum,
-           target_logit, dlogits);
+           target_logit, dlogits, bend);
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

@@ -13,6 +13,7 @@ struct Loss {
   Tensor logits, targets;
   std::int64_t first_class, valid;
   Tensor row_max, row_sum, target_logit, dlogits;
+  LogitBend bend = {};
 
   std::int64_t classes() const { return logits.shape()[1]; }
   const float* logits_of(std::int64_t row) const { return logits.data<float>() + row * classes(); }
@@ -42,11 +43,18 @@ void row_gradient(const Loss& loss, std::int64_t row, float scale, const ThreadR
   if (loss.target(row) == kMaskedTarget) {
     std::fill_n(dx, classes, 0.0f);
   } else {
-    kernels().softmax.normalize(loss.logits_of(row), loss.row_max.data<float>()[row],
-                                loss.row_sum.data<float>()[row], dx, valid);
-    std::fill_n(dx + valid, classes - valid, 0.0f);
+    const float* x = loss.logits_of(row);
+    const float maximum = loss.row_max.data<float>()[row], sum = loss.row_sum.data<float>()[row];
+    // Bent logits are read after the softmax, which may be in their place.
+    float* share = loss.bend.bends() ? out.mine() : dx;
+    kernels().softmax.normalize(x, maximum, sum, share, valid);
     const std::int64_t local = loss.local_target(row);
-    if (0 <= local && local < valid) dx[local] -= 1.0f;
+    if (0 <= local && local < valid) share[local] -= 1.0f;
+    if (loss.bend.bends()) {
+      kernels().softmax.unbend(x, loss.bend.scale, loss.bend.cap, share, valid);
+      if (share != dx) std::copy_n(share, valid, dx);
+    }
+    std::fill_n(dx + valid, classes - valid, 0.0f);
     if (scale != 1.0f) kernels().elementwise.scale(dx, scale, valid);
   }
   write_back(loss.dlogits, row * classes, classes, dx);
@@ -63,17 +71,29 @@ void for_rows(const Context& ctx, const Loss& loss, const Body& body) {
 
 }  // namespace
 
+void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
+  float* x = logits.data<float>();
+  parallel_ranges(ctx, logits.elements(), kStageElements,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    if (bend.cap > 0.0f) {
+                      kernels().elementwise.bend(x + begin, end - begin, bend.scale, bend.cap);
+                    } else {
+                      kernels().elementwise.scale(x + begin, bend.scale, end - begin);
+                    }
+                  });
+}
+
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
-  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, target_logit, {}};
+  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, target_logit, {}, {}};
   for_rows(ctx, loss, [&](std::int64_t row) { row_statistics(loss, row); });
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
-                      const Tensor& row_sum, const Tensor& dlogits) {
-  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, {}, dlogits};
+                      const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend) {
+  const Loss loss{logits, targets, first_class, valid, row_max, row_sum, {}, dlogits, bend};
   const float scale = ctx.step_state->loss_scale;
   const ThreadRows out(ctx, loss.classes());
   for_rows(ctx, loss, [&](std::int64_t row) { row_gradient(loss, row, scale, out); });
@@ -82,8 +102,9 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 // A row is in the cache when its gradient needs it.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
-                          const Tensor& target_logit, const Tensor& dlogits) {
-  const Loss loss{logits, targets, 0, valid, row_max, row_sum, target_logit, dlogits};
+                          const Tensor& target_logit, const Tensor& dlogits,
+                          const LogitBend& bend) {
+  const Loss loss{logits, targets, 0, valid, row_max, row_sum, target_logit, dlogits, bend};
   const float scale = ctx.step_state->loss_scale;
   const ThreadRows out(ctx, loss.classes());
   for_rows(ctx, loss, [&](std::int64_t row) {

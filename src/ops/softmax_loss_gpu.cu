@@ -39,6 +39,24 @@ __device__ inline Softmax block_softmax(Softmax part) {
   return all;
 }
 
+struct BendLogits {
+  LogitBend bend;
+  __device__ float operator()(float x) const {
+    return bend.cap > 0.0f ? bend.cap * tanhf(bend.scale * x / bend.cap) : bend.scale * x;
+  }
+  // The derivative where the result is y.
+  __device__ float slope(float y) const {
+    const float share = bend.cap > 0.0f ? y / bend.cap : 0.0f;
+    return bend.scale * (1.0f - share * share);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    bend_kernel(BendLogits bend, float* logits, std::int64_t elements) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < elements) logits[at] = bend(logits[at]);
+}
+
 struct Classes {
   std::int64_t count, valid, first;
 };
@@ -77,11 +95,11 @@ __global__ void __launch_bounds__(kThreads)
   target_logit[row] = here ? x[local] : 0.0f;
 }
 
-template <class T>
+template <class T, bool kBent>
 __global__ void __launch_bounds__(kThreads)
-    gradient_kernel(const float* logits, const std::int32_t* targets, Classes classes,
-                    const float* row_max, const float* row_sum, const StepState* state,
-                    View<T> dlogits, std::int64_t rows, bool vector) {
+    gradient_kernel(BendLogits bend, const float* logits, const std::int32_t* targets,
+                    Classes classes, const float* row_max, const float* row_sum,
+                    const StepState* state, View<T> dlogits, std::int64_t rows, bool vector) {
   const float scale = state->loss_scale;
   for_chunks(rows, classes.count, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float values[kChunk] = {};
@@ -94,7 +112,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kChunk; ++i) {
         const std::int64_t at = column + i;
         const float weight = exp_of_difference(values[i] - maximum) * inverse;
-        values[i] = at < classes.valid ? (weight - (at == local ? 1.0f : 0.0f)) * scale : 0.0f;
+        const float slope = kBent ? bend.slope(values[i]) * scale : scale;
+        values[i] = at < classes.valid ? (weight - (at == local ? 1.0f : 0.0f)) * slope : 0.0f;
       }
     }
     dlogits.store(row * classes.count + column, left, vector, values);
@@ -288,6 +307,11 @@ __global__ void __launch_bounds__(kLossThreads)
 
 }  // namespace
 
+void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
+  launch(bend_kernel, extent(blocks_for(logits.elements(), kThreads)), kThreads, 0, ctx.stream,
+         BendLogits{bend}, device_data<float>(logits), logits.elements());
+}
+
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
@@ -300,14 +324,15 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
-                      const Tensor& row_sum, const Tensor& dlogits) {
+                      const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend) {
   const std::int64_t rows = logits.shape()[0];
   const Classes classes = {logits.shape()[1], valid, first_class};
   with_type({&dlogits}, [&](auto type) {
     using T = decltype(type);
-    launch(gradient_kernel<T>, chunk_grid(rows, classes.count), chunk_block(classes.count), 0,
-           ctx.stream, device_data<float>(logits), device_data<std::int32_t>(targets), classes,
-           device_data<float>(row_max), device_data<float>(row_sum),
+    launch(bend.bends() ? gradient_kernel<T, true> : gradient_kernel<T, false>,
+           chunk_grid(rows, classes.count), chunk_block(classes.count), 0, ctx.stream,
+           BendLogits{bend}, device_data<float>(logits), device_data<std::int32_t>(targets),
+           classes, device_data<float>(row_max), device_data<float>(row_sum),
            static_cast<const StepState*>(ctx.step_state.get()), View<T>(dlogits), rows,
            vectors_fit({&logits, &dlogits}, classes.count));
   });
@@ -315,14 +340,17 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
 
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
-                          const Tensor& target_logit, const Tensor& dlogits) {
+                          const Tensor& target_logit, const Tensor& dlogits,
+                          const LogitBend& bend) {
   const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
   constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
   const std::size_t bytes = static_cast<std::size_t>(classes) * sizeof(float);
   if (rows == 0) return;
-  if (!vectors_fit({&logits, &dlogits}, classes) || bytes + kDeclared > most_shared_bytes()) {
+  const bool fits =
+      vectors_fit({&logits, &dlogits}, classes) && bytes + kDeclared <= most_shared_bytes();
+  if (!fits || bend.bends()) {
     gpu::softmax_statistics(ctx, logits, targets, 0, valid, row_max, row_sum, target_logit);
-    gpu::softmax_gradient(ctx, logits, targets, 0, valid, row_max, row_sum, dlogits);
+    gpu::softmax_gradient(ctx, logits, targets, 0, valid, row_max, row_sum, dlogits, bend);
     return;
   }
   with_type({&dlogits}, [&](auto type) {

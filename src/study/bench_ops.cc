@@ -135,7 +135,7 @@ class OpsBench {
     const std::string text =
         fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
     const double product =
-        (shape.causal ? 1.0 : 2.0) * static_cast<double>(rows * shape.length * out_row);
+        2.0 * shape.pairs() * static_cast<double>(shape.batch) * static_cast<double>(out_row);
     // The forward runs first, since the backward pass reads its results.
     ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum);
     measure({"attention", text, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
@@ -143,11 +143,11 @@ class OpsBench {
     measure(
         {"attention_backward", text, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
         [&] { ops::attention_backward(ctx_, shape, qkv, Tensor(), out, log_sum, dout, dqkv); });
-    if (!sizes.rotary_theta) return;
+    if (sizes.rotation.frequencies.empty()) return;
     const double turned = static_cast<double>(shape.heads + shape.kv_heads) /
                           static_cast<double>(shape.heads + 2 * shape.kv_heads);
     measure({"rotary", text, 0.0, 0.0, turned * bytes_of({qkv, qkv})},
-            [&] { ops::rotary(ctx_, shape, qkv, 0, *sizes.rotary_theta, false); });
+            [&] { ops::rotary(ctx_, shape, qkv, 0, sizes.rotation, false); });
   }
 
   void measure_all(const models::NormSizes& sizes) {

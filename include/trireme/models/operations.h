@@ -26,7 +26,7 @@ struct LinearGeluSizes {
 };
 struct AttentionSizes {
   ops::AttentionShape shape;
-  std::optional<float> rotary_theta;
+  ops::Rotation rotation;  // without frequencies queries and keys do not turn
 };
 struct NormSizes {
   nn::NormKind kind;

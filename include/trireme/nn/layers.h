@@ -12,6 +12,8 @@
 #include "trireme/nn/tensor_parallel.h"
 #include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/head_norm.h"
+#include "trireme/ops/softmax_loss.h"
 
 namespace trireme::nn {
 
@@ -30,6 +32,9 @@ Value add(Tape& tape, const Value& a, const Value& b);
 
 // GELU by the error function (ops::gelu_erf), of any shape.
 Value gelu_erf(Tape& tape, const Value& x);
+
+// factor * x, rounded to x's type; x itself if the factor is 1.
+Value scaled(Tape& tape, const Value& x, float factor);
 
 // In training, sets elements of x (outside rows, C) to zero with probability `rate` and scales the
 // others by 1 / (1 - rate). Otherwise returns x. Each dropout of a model has its own `layer`
@@ -72,8 +77,9 @@ struct Rotations {
 // the whole weights.
 class Norm {
  public:
+  // plus_one: an RMS norm multiplies by 1 + weight, and weights begin as 0.
   Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias,
-       float epsilon = 1e-5f);
+       float epsilon = 1e-5f, bool plus_one = false);
   Value forward(Tape& tape, const Value& x) const;
   // Returns x + branch and the norm of that sum.
   struct Added {
@@ -98,11 +104,12 @@ class Norm {
   void backward(Tape& tape, const Value& x, const Statistics& statistics, const Tensor& dy) const;
   void backward_input(Tape& tape, const Value& x, const Statistics& statistics,
                       const Tensor& dy) const;
+  ops::NormFactor factor() const { return {weight_->weight(), plus_}; }
   Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
   Tensor bias_gradient() const { return bias_ ? bias_->gradient() : Tensor(); }
 
   NormKind kind_;
-  float epsilon_;
+  float epsilon_, plus_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
 };
@@ -176,6 +183,33 @@ class RowParallelLinear {
 // ranks.
 void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks);
 
+// RMS norms of the queries and keys of packed QKV, of this rank's heads (ops::HeadNorm).
+// Parameters NAME.query_norm.weight and NAME.key_norm.weight.
+class HeadNorms {
+ public:
+  struct Options {
+    bool whole;                               // all heads together, on all tensor ranks
+    std::int64_t heads, kv_heads, head_size;  // of the model
+    float epsilon;
+    bool plus_one;
+  };
+  // `key`: the part of the key heads that this rank holds.
+  HeadNorms(const LayerContext& context, const Options& options,
+            const ColumnParallelLinear::Part& key);
+  // qkv has the packed rows of `shape`.
+  Value forward(Tape& tape, const ops::AttentionShape& shape, const Value& qkv) const;
+
+ private:
+  ops::HeadNorm norm(const ops::AttentionShape& shape) const;
+  // Adds up sums (rows, groups) over the tensor ranks, where they share groups.
+  void add_up(ops::Context& ctx, const Tensor& sums) const;
+
+  Options options_;
+  TensorParallel parallel_;
+  float key_share_;
+  Parameter *query_, *key_;
+};
+
 // Self-attention. The heads are split over the tensor ranks. The fields kFirstKey and kKeyEnd
 // narrow what a position reads.
 class Attention {
@@ -209,10 +243,12 @@ class Attention {
   TensorParallel parallel_;
   std::int64_t local_heads_, local_kv_heads_;
   std::unique_ptr<ColumnParallelLinear> qkv_;
+  std::unique_ptr<HeadNorms> norms_;  // or null
   std::unique_ptr<RowParallelLinear> output_;
 };
 
-// The feed-forward layer: up, GELU in one of its forms, down; or gate and up, SwiGLU, down.
+// The feed-forward layer: up, GELU in one of its forms, down; or gate and up, SwiGLU or GeGLU,
+// down.
 class Mlp {
  public:
   Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,
@@ -268,16 +304,18 @@ ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& par
 // the gradients of x and of the table: loss_sum is complete after the backward, and the gradients
 // of table and bias are never deferred.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                     const Value& x, Parameter& table, Parameter* bias = nullptr);
+                     const Value& x, Parameter& table, Parameter* bias = nullptr,
+                     const ops::LogitBend& bend = {});
 
 // Returns the logits (rows, vocabulary), fp32, of x (rows, C), which is the same on all tensor
 // ranks, on every one of them. `bias` may be null.
 Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, const Tensor& x,
-                         const Parameter& table, const Parameter* bias);
+                         const Parameter& table, const Parameter* bias,
+                         const ops::LogitBend& bend = {});
 
 // Returns the logits (batch, vocabulary), fp32, of the last position of each sample, on every
 // tensor rank.
 Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                   const Value& x, const Parameter& table);
+                   const Value& x, const Parameter& table, const ops::LogitBend& bend = {});
 
 }  // namespace trireme::nn

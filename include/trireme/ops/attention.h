@@ -27,6 +27,7 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
   std::int64_t row() const { return (heads + 2 * kv_heads) * head_size; }
   float factor() const;  // `scale`, or what stands for 0
+  bool reads_windows() const { return window > 0 && window < length; }  // not all keys before it
   // The pairs of a query and a key of one head of one sample that are computed, unless KeyRanges
   // leave some out.
   double pairs() const;

@@ -56,6 +56,11 @@ void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y);
 // dgate_up may be gate_up.
 void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up);
 
+// GeGLU (Shazeer 2020): the same with gelu(gate) in place of gate * sigmoid(gate).
+void geglu(Context& ctx, const Tensor& gate_up, const Tensor& y);
+// dgate_up may be gate_up.
+void geglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up);
+
 // The place of a dropout's rows in the data, independent of ranks and micro-batches: row i is
 // position (first_row + i) % length of sample samples[(first_row + i) / length].
 struct DropoutPlace {

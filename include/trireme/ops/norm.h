@@ -1,6 +1,8 @@
 // Layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last dimension.
 #pragma once
 
+#include <utility>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -29,18 +31,26 @@ void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const 
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
                          const Tensor& dx, const Tensor& dweight, const Tensor& dbias);
 
-// y (rows, C) = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + epsilon); rstd (rows) fp32 is
+// What an RMS norm multiplies by: weight + plus, added in fp32. Gemma stores weights less 1.
+struct NormFactor {
+  // The constructor is implicit, since most norms have a weight alone.
+  NormFactor(Tensor given, float more = 0.0f) : weight(std::move(given)), plus(more) {}
+  Tensor weight;  // (C)
+  float plus;
+};
+// y (rows, C) = x * rstd * factor with rstd = 1 / sqrt(mean(x^2) + epsilon); rstd (rows) fp32 is
 // saved.
-void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
-              const Tensor& rstd);
+void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,
+              const Tensor& y, const Tensor& rstd);
 // These do for RMS norm what the functions of the same names do for layer norm.
-void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const NormFactor& factor,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd);
-void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& residual, const Tensor& dx);
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                             const NormFactor& factor, const Tensor& rstd, const Tensor& residual,
+                             const Tensor& dx);
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
                               const Tensor& dweight);
-void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const Tensor& rstd, const Tensor& residual, const Tensor& dx,
                        const Tensor& dweight);
 

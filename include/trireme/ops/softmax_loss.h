@@ -8,6 +8,16 @@ namespace trireme::ops {
 
 inline constexpr std::int32_t kMaskedTarget = -1;
 
+// What a model does with its logits before the softmax: l becomes cap * tanh(scale * l / cap), or
+// scale * l with cap 0.
+struct LogitBend {
+  float scale = 1.0f, cap = 0.0f;
+
+  bool bends() const { return scale != 1.0f || cap > 0.0f; }
+};
+// Bends logits, fp32 of any shape, in place.
+void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend);
+
 // For each row of logits (rows, classes) fp32, over the first `valid` classes (the rest is
 // padding): row_max = the largest logit, row_sum = the sum of exp(logit - row_max), and
 // target_logit = the target's logit if first_class <= target < first_class + valid, else 0. All
@@ -17,16 +27,18 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
                         const Tensor& row_sum, const Tensor& target_logit);
 // dlogits (rows, classes), fp32, bf16 or fp16, = StepState::loss_scale times
 // (exp(logit - row_max) / row_sum - [class is the target]). row_max and row_sum are those of the
-// whole vocabulary. Padding and rows with a masked target get zero. dlogits may be logits.
+// whole vocabulary. Padding and rows with a masked target get zero. dlogits may be logits. Where
+// logits were bent, this is the gradient of what they were before.
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
-                      const Tensor& row_sum, const Tensor& dlogits);
+                      const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend = {});
 // Both at once, where this rank has the whole vocabulary: first_class is 0. A GPU then reads the
 // logits once, if its shared memory holds a row of at most 51,200 classes, a multiple of eight;
-// row_sum may be rounded otherwise than alone, and so on other GPUs.
+// row_sum may be rounded otherwise than alone, and so on other GPUs. Bent logits are read twice.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
-                          const Tensor& target_logit, const Tensor& dlogits);
+                          const Tensor& target_logit, const Tensor& dlogits,
+                          const LogitBend& bend = {});
 // sum (1) fp64 += the sum of log(row_sum) + row_max - target_logit over the unmasked rows, in
 // double. The order is fixed: row order on a CPU, one that depends on the number of rows on a GPU.
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,

@@ -130,7 +130,7 @@ TransformerSizes transformer_sizes(const BertConfig& config) {
           .norm_epsilon = static_cast<float>(config.norm_epsilon),
           .activation = nn::ActivationKind::kGeluErf,
           .causal = false,
-          .norm_after = true,
+          .layout = BlockLayout::kBehindSum,
           .dropout = static_cast<float>(config.dropout),
           .deviation = kBertDeviation,
           .output_deviation = kBertDeviation};

@@ -44,7 +44,9 @@ QueryTile make_query_tile(std::int64_t first, const SampleQueries& queries) {
     const std::int64_t query = first + j;
     std::int64_t end = queries.causal ? queries.past + query + 1 : keys;
     if (queries.end != nullptr) end = std::min<std::int64_t>(end, queries.end[query]);
-    tile.from[lane] = queries.from != nullptr ? queries.from[query] : 0;
+    std::int64_t from = queries.from != nullptr ? queries.from[query] : 0;
+    if (queries.window > 0) from = std::max(from, queries.past + query + 1 - queries.window);
+    tile.from[lane] = static_cast<std::int32_t>(from);
     tile.to[lane] = static_cast<std::int32_t>(end - 1);
     tile.keys_begin = std::min<std::int64_t>(tile.keys_begin, tile.from[lane]);
     tile.keys_end = std::max(tile.keys_end, end);
@@ -55,7 +57,7 @@ QueryTile make_query_tile(std::int64_t first, const SampleQueries& queries) {
   return tile;
 }
 
-void score_tile(const QueryTile& tile, std::int64_t head_size, const float* queries,
+void score_tile(const QueryTile& tile, float cap, std::int64_t head_size, const float* queries,
                 const Panel& keys, std::int64_t first_key, std::int64_t count, float* scores) {
   const AttentionKernels& k = kernels().attention;
   k.product({.m = count,
@@ -69,6 +71,7 @@ void score_tile(const QueryTile& tile, std::int64_t head_size, const float* quer
              .c = scores,
              .c_row = tile.lanes,
              .accumulate = false});
+  if (cap > 0.0f) kernels().elementwise.bend(scores, count * tile.lanes, 1.0f, cap);
   if (first_key < tile.all_from || first_key + count - 1 > tile.all_to) {
     k.mask({first_key, tile.from.data(), tile.to.data()}, scores, count, tile.lanes);
   }

@@ -56,6 +56,7 @@ struct SampleQueries {
   std::int64_t length;       // queries
   std::int64_t past;         // keys before query 0
   bool causal;               // AttentionShape::causal
+  std::int64_t window;       // AttentionShape::window
   const std::int32_t* from;  // the first key of each query, or null
   const std::int32_t* end;   // the end of each query's keys, or null
 };
@@ -64,8 +65,9 @@ struct SampleQueries {
 QueryTile make_query_tile(std::int64_t first, const SampleQueries& queries);
 
 // Computes the masked scores (count, lanes) of `count` keys from key `first_key` on, the rows of
-// `keys`, with the tile's queries. `queries` (head_size, lanes) are scaled and transposed.
-void score_tile(const QueryTile& tile, std::int64_t head_size, const float* queries,
+// `keys`, with the tile's queries. `queries` (head_size, lanes) are scaled and transposed. cap:
+// AttentionShape::cap.
+void score_tile(const QueryTile& tile, float cap, std::int64_t head_size, const float* queries,
                 const Panel& keys, std::int64_t first_key, std::int64_t count, float* scores);
 
 // Scratch memory for each thread, divided into pieces of the given sizes.

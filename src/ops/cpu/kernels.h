@@ -28,6 +28,8 @@ struct ElementwiseKernels {
   void (*to_fp16)(const float* x, std::uint16_t* y, std::int64_t n);
   void (*add)(const float* a, const float* b, float* y, std::int64_t n);
   void (*scale)(float* x, float factor, std::int64_t n);
+  // x = cap * tanh(scale * x / cap).
+  void (*bend)(float* x, std::int64_t n, float scale, float cap);
   void (*gelu)(const float* x, float* y, std::int64_t n);
   void (*gelu_backward)(const float* x, const float* dy, float* dx, std::int64_t n);
   void (*gelu_erf)(const float* x, float* y, std::int64_t n);
@@ -38,8 +40,13 @@ struct ElementwiseKernels {
   void (*swiglu)(const float* gate, const float* up, float* y, std::int64_t n);
   void (*swiglu_backward)(const float* gate, const float* up, const float* dy, float* dgate,
                           float* dup, std::int64_t n);
+  void (*geglu)(const float* gate, const float* up, float* y, std::int64_t n);
+  void (*geglu_backward)(const float* gate, const float* up, const float* dy, float* dgate,
+                         float* dup, std::int64_t n);
   void (*dropout)(const DropoutRow& row, const float* x, float* y, std::int64_t n);
   void (*rotate)(float* low, float* high, const float* cosine, const float* sine, std::int64_t n);
+  // The same for pairs (x[2 i], x[2 i + 1]).
+  void (*rotate_adjacent)(float* x, const float* cosine, const float* sine, std::int64_t n);
 };
 
 // Each computes one row. bias and residual may be null; dx may be residual.
@@ -57,6 +64,13 @@ struct NormKernels {
                                   const float* residual, float* dx, std::int64_t n);
   void (*rms_norm_backward_weight)(const float* dy, const float* x, float rstd, float* dweight,
                                    std::int64_t n);
+  // y = x * rstd * weight.
+  void (*scale_by)(const float* x, const float* weight, float rstd, float* y, std::int64_t n);
+  // The sum of a * b * c.
+  float (*sum_of_products)(const float* a, const float* b, const float* c, std::int64_t n);
+  // dx = rstd * (dy * weight) - x * pull; dx may be dy.
+  void (*rms_gradient)(const float* dy, const float* weight, const float* x, float rstd, float pull,
+                       float* dx, std::int64_t n);
 };
 
 // A batch norm by columns: normed = (x - mean) * scale + bias, where scale = weight * rstd.
@@ -125,6 +139,9 @@ struct SoftmaxKernels {
   void (*statistics)(const float* x, std::int64_t n, float* maximum, float* sum);
   // y = exp(x - maximum) / sum. No x exceeds maximum.
   void (*normalize)(const float* x, float maximum, float sum, float* y, std::int64_t n);
+  // dx *= scale * (1 - (x / cap)^2), the derivative of ElementwiseKernels::bend, whose result x is.
+  // cap 0: dx *= scale.
+  void (*unbend)(const float* x, float scale, float cap, float* dx, std::int64_t n);
 };
 
 struct AdamWFactors {
@@ -239,6 +256,10 @@ struct AttentionKernels {
   // weights * (dweights - delta) * factor.
   void (*softmax_backward)(float* scores, float* dweights, std::int64_t keys, std::int64_t queries,
                            const float* log_sum, const float* delta, float factor);
+  // The same for scores that are cap * tanh(s / cap): the gradient of s times factor.
+  void (*softmax_backward_capped)(float* scores, float* dweights, std::int64_t keys,
+                                  std::int64_t queries, const float* log_sum, const float* delta,
+                                  float factor, float cap);
   // Multiplies row r of x (rows, columns) by factors[r].
   void (*scale_rows)(float* x, std::int64_t rows, std::int64_t columns, const float* factors);
   float (*dot)(const float* a, const float* b, std::int64_t n);

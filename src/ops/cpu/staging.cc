@@ -47,6 +47,15 @@ Tensor as_fp32(Context& ctx, const Tensor& x) {
   return copy;
 }
 
+Tensor as_fp32(Context& ctx, const NormFactor& factor) {
+  if (factor.plus == 0.0f) return as_fp32(ctx, factor.weight);
+  const std::int64_t n = factor.weight.elements();
+  const Tensor sum = ctx.allocate({n}, DType::kF32, MemoryUse::kWorkspace);
+  const float* weight = read_fp32(factor.weight, 0, n, sum.data<float>());
+  for (std::int64_t i = 0; i < n; ++i) sum.data<float>()[i] = weight[i] + factor.plus;
+  return sum;
+}
+
 ThreadRows::ThreadRows(Context& ctx, std::int64_t columns)
     : stride_((columns + 31) / 16 * 16),
       block_(ctx.allocator->allocate(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "trireme/ops/context.h"
+#include "trireme/ops/norm.h"
 
 #include "ops/cpu/kernels.h"
 
@@ -24,6 +25,9 @@ void write_back(const Tensor& y, std::int64_t begin, std::int64_t n, const float
 
 // The whole tensor in fp32: x itself, or a converted copy in workspace memory. Undefined if x is.
 Tensor as_fp32(Context& ctx, const Tensor& x);
+
+// A norm's factor in fp32.
+Tensor as_fp32(Context& ctx, const NormFactor& factor);
 
 // A row of `columns` fp32 elements of workspace memory for each thread.
 class ThreadRows {

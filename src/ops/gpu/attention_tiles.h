@@ -51,8 +51,9 @@ struct AttentionProblem {
   std::int64_t length, past, keys;  // queries, keys before query 0, keys
   std::int64_t heads, group;        // query heads, and the number that share a key head
   int head_size;
-  float factor;
+  float factor, cap;
   bool causal;
+  std::int64_t window;            // AttentionShape::window
   const std::int32_t* first_key;  // or null
   const std::int32_t* key_end;    // or null
 };
@@ -64,8 +65,10 @@ inline AttentionProblem problem_of(const AttentionShape& s, std::int64_t past,
           s.heads,
           s.heads / s.kv_heads,
           static_cast<int>(s.head_size),
-          1.0f / sqrtf(static_cast<float>(s.head_size)),
+          s.factor(),
+          s.cap,
           s.causal,
+          s.window,
           device_data<std::int32_t>(keys.first),
           device_data<std::int32_t>(keys.end)};
 }
@@ -158,7 +161,9 @@ __device__ inline void add_weighted(const float* scores, const float* rows,
 // sees key u.
 __device__ inline std::int64_t first_key_of(const AttentionProblem& p, std::int64_t b,
                                             std::int64_t t) {
-  return p.first_key == nullptr ? 0 : p.first_key[b * p.length + t];
+  const std::int64_t given = p.first_key == nullptr ? 0 : p.first_key[b * p.length + t];
+  const std::int64_t first = p.window > 0 ? p.past + t + 1 - p.window : 0;
+  return given > first ? given : first;
 }
 __device__ inline std::int64_t key_end_of(const AttentionProblem& p, std::int64_t b,
                                           std::int64_t t) {
@@ -171,10 +176,21 @@ __device__ inline bool sees(const AttentionProblem& p, std::int64_t b, std::int6
                             std::int64_t u) {
   return t < p.length && u < key_end_of(p, b, t) && u >= first_key_of(p, b, t);
 }
+// A score as the softmax sees it, from a product of a query and a key; and what the gradient of
+// such a score is multiplied by to be that of the product.
+__device__ inline float score_of(const AttentionProblem& p, float product) {
+  const float score = product * p.factor;
+  return p.cap > 0.0f ? p.cap * tanhf(score / p.cap) : score;
+}
+__device__ inline float slope_of(const AttentionProblem& p, float score) {
+  const float share = p.cap > 0.0f ? score / p.cap : 0.0f;
+  return p.factor * (1.0f - share * share);
+}
+
 // The first key that any query of [begin, end) may see.
 __device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_t b,
                                           std::int64_t begin, std::int64_t end) {
-  if (p.first_key == nullptr) return 0;
+  if (p.first_key == nullptr) return first_key_of(p, b, begin);
   std::int64_t lowest = first_key_of(p, b, begin);
   for (std::int64_t t = begin + 1; t < end; ++t) {
     const std::int64_t key = first_key_of(p, b, t);

@@ -28,6 +28,10 @@ inline Tensor parts_of_row_sums(Context& ctx, int sums, std::int64_t rows, std::
                       MemoryUse::kWorkspace);
 }
 
+inline Tensor sums_of_columns(Context& ctx, std::int64_t columns) {
+  return ctx.allocate({columns}, DType::kF32, MemoryUse::kWorkspace);
+}
+
 // A sort by digits of eight bits: the counts of each digit in each tile of rows, and where a pass
 // puts the rows.
 inline constexpr int kDigits = 256;
@@ -82,9 +86,10 @@ inline Tensor ranks_of_rows(Context& ctx, std::int64_t rows) {
   return ctx.allocate({rows}, DType::kI32, MemoryUse::kWorkspace);
 }
 
-// Cosine and sine of each position and pair of elements.
-inline Tensor table_of_rotary(Context& ctx, const AttentionShape& shape) {
-  return ctx.allocate({2, shape.length, shape.head_size / 2}, DType::kF32, MemoryUse::kWorkspace);
+// Cosine and sine of each position and pair of channels.
+inline Tensor table_of_rotary(Context& ctx, const AttentionShape& shape, const Rotation& rotation) {
+  const auto pairs = static_cast<std::int64_t>(rotation.frequencies.size());
+  return ctx.allocate({2, shape.length, pairs}, DType::kF32, MemoryUse::kWorkspace);
 }
 
 // What embedding_backward needs, one thing after the other. `largest`: the largest key of the sort.

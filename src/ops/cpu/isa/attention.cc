@@ -161,6 +161,24 @@ void softmax_backward(float* scores, float* dweights, std::int64_t keys, std::in
   }
 }
 
+// A score that the mask hides is minus infinity, and its weight 0.
+void softmax_backward_capped(float* scores, float* dweights, std::int64_t keys,
+                             std::int64_t queries, const float* log_sum, const float* delta,
+                             float factor, float cap) {
+  const float inverse = 1.0f / cap;
+  for (std::int64_t i = 0; i < keys; ++i) {
+    float* row = scores + i * queries;
+    float* drow = dweights + i * queries;
+#pragma omp simd
+    for (std::int64_t j = 0; j < queries; ++j) {
+      const float weight = exp_of_difference(row[j] - log_sum[j]);
+      const float share = row[j] < -cap ? 1.0f : row[j] * inverse;
+      row[j] = weight;
+      drow[j] = weight * (drow[j] - delta[j]) * factor * (1.0f - share * share);
+    }
+  }
+}
+
 void scale_rows(float* x, std::int64_t rows, std::int64_t columns, const float* factors) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const float factor = factors[r];
@@ -178,7 +196,7 @@ float dot(const float* a, const float* b, std::int64_t n) {
 
 }  // namespace
 
-extern const AttentionKernels kAttention = {product,          transpose,  mask, softmax,
-                                            softmax_backward, scale_rows, dot};
+extern const AttentionKernels kAttention = {
+    product, transpose, mask, softmax, softmax_backward, softmax_backward_capped, scale_rows, dot};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

@@ -37,24 +37,52 @@ void scale(float* x, float factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+void bend(float* x, std::int64_t n, float scale, float cap) {
+  const float factor = scale / cap;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] = cap * tanh_fp32(factor * x[i]);
+}
+
 // (1 + tanh(u)) / 2 = sigmoid(2 u): no cancellation where tanh(u) nears -1.
+TRIREME_INLINE float gelu_of(float v) {
+  const float u = kGeluScale * (v + kGeluCubic * v * v * v);
+  return v * sigmoid_fp32(2.0f * u);
+}
+
+// GELU and its derivative at v.
+struct Gelu {
+  float value, slope;
+};
+TRIREME_INLINE Gelu gelu_pair(float v) {
+  const float u = kGeluScale * (v + kGeluCubic * v * v * v);
+  const Sigmoid s = sigmoid_pair(2.0f * u);
+  const float du = kGeluScale * (1.0f + 3.0f * kGeluCubic * v * v);
+  return {v * s.value, s.value + 2.0f * v * s.value * s.rest * du};
+}
+
 void gelu(const float* x, float* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float v = x[i];
-    const float u = kGeluScale * (v + kGeluCubic * v * v * v);
-    y[i] = v * sigmoid_fp32(2.0f * u);
-  }
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gelu_of(x[i]);
 }
 
 void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
 #pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * gelu_pair(x[i]).slope;
+}
+
+void geglu(const float* gate, const float* up, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gelu_of(gate[i]) * up[i];
+}
+
+void geglu_backward(const float* gate, const float* up, const float* dy, float* dgate, float* dup,
+                    std::int64_t n) {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const float v = x[i];
-    const float u = kGeluScale * (v + kGeluCubic * v * v * v);
-    const Sigmoid s = sigmoid_pair(2.0f * u);
-    const float du = kGeluScale * (1.0f + 3.0f * kGeluCubic * v * v);
-    dx[i] = dy[i] * (s.value + 2.0f * v * s.value * s.rest * du);
+    const Gelu at = gelu_pair(gate[i]);
+    const float d = dy[i];
+    dgate[i] = d * up[i] * at.slope;
+    dup[i] = d * at.value;
   }
 }
 
@@ -202,12 +230,37 @@ void rotate(float* low, float* high, const float* cosine, const float* sine, std
   }
 }
 
+void rotate_adjacent(float* x, const float* cosine, const float* sine, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cosine[i] - b * sine[i];
+    x[2 * i + 1] = b * cosine[i] + a * sine[i];
+  }
+}
+
 }  // namespace
 
-extern const ElementwiseKernels kElementwise = {
-    from_bf16, to_bf16,        from_fp16,     to_fp16,         add,
-    scale,     gelu,           gelu_backward, gelu_erf,        gelu_erf_backward,
-    clamp,     clamp_backward, swiglu,        swiglu_backward, dropout,
-    rotate};
+extern const ElementwiseKernels kElementwise = {from_bf16,
+                                                to_bf16,
+                                                from_fp16,
+                                                to_fp16,
+                                                add,
+                                                scale,
+                                                bend,
+                                                gelu,
+                                                gelu_backward,
+                                                gelu_erf,
+                                                gelu_erf_backward,
+                                                clamp,
+                                                clamp_backward,
+                                                swiglu,
+                                                swiglu_backward,
+                                                geglu,
+                                                geglu_backward,
+                                                dropout,
+                                                rotate,
+                                                rotate_adjacent};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

@@ -100,9 +100,28 @@ void rms_norm_backward_weight(const float* dy, const float* x, float rstd, float
   for (std::int64_t i = 0; i < n; ++i) dweight[i] += dy[i] * (x[i] * rstd);
 }
 
+void scale_by(const float* x, const float* weight, float rstd, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * weight[i];
+}
+
+float sum_of_products(const float* a, const float* b, const float* c, std::int64_t n) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i] * c[i];
+  return sum;
+}
+
+void rms_gradient(const float* dy, const float* weight, const float* x, float rstd, float pull,
+                  float* dx, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * weight[i]) - x[i] * pull;
+}
+
 }  // namespace
 
 extern const NormKernels kNorm = {layer_norm, layer_norm_backward_input, layer_norm_backward_weight,
-                                  rms_norm,   rms_norm_backward_input,   rms_norm_backward_weight};
+                                  rms_norm,   rms_norm_backward_input,   rms_norm_backward_weight,
+                                  scale_by,   sum_of_products,           rms_gradient};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

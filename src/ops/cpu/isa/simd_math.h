@@ -73,6 +73,18 @@ TRIREME_INLINE Sigmoid sigmoid_pair(float x) {
   return {value, e * value};
 }
 
+// To a relative error of 1e-6.
+TRIREME_INLINE float tanh_fp32(float x) {
+  const float square = x * x;
+  float series = 62.0f / 2835;
+  series = series * square - 17.0f / 315;
+  series = series * square + 2.0f / 15;
+  series = series * square - 1.0f / 3;
+  const float small = x + x * square * series;
+  const float large = 1.0f - 2.0f / (1.0f + exp_fp32(2.0f * x));
+  return square < 0.06f ? small : large;
+}
+
 TRIREME_INLINE float bf16_to_fp32(std::uint16_t x) {
   return bits_to_float(static_cast<std::uint32_t>(x) << 16);
 }

@@ -22,8 +22,17 @@ void normalize(const float* x, float maximum, float sum, float* y, std::int64_t 
   for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of_difference(x[i] - maximum) * inverse;
 }
 
+void unbend(const float* x, float scale, float cap, float* dx, std::int64_t n) {
+  const float inverse = cap > 0.0f ? 1.0f / cap : 0.0f;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float share = x[i] * inverse;
+    dx[i] *= scale * (1.0f - share * share);
+  }
+}
+
 }  // namespace
 
-extern const SoftmaxKernels kSoftmax = {statistics, normalize};
+extern const SoftmaxKernels kSoftmax = {statistics, normalize, unbend};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA
