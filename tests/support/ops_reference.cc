@@ -41,16 +41,29 @@ double sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
-Values swiglu(const Values& gate_up, std::int64_t width) {
+namespace {
+
+// The activation of each gate, times its up.
+template <class Activation>
+Values gated(const Values& gate_up, std::int64_t width, const Activation& activation) {
   const auto rows = static_cast<std::int64_t>(gate_up.size()) / (2 * width);
   Values y;
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 0; c < width; ++c) {
-      const double gate = gate_up[at(r, 2 * width, c)];
-      y.push_back(gate * sigmoid(gate) * gate_up[at(r, 2 * width, width + c)]);
+      y.push_back(activation(gate_up[at(r, 2 * width, c)]) * gate_up[at(r, 2 * width, width + c)]);
     }
   }
   return y;
+}
+
+}  // namespace
+
+Values swiglu(const Values& gate_up, std::int64_t width) {
+  return gated(gate_up, width, [](double gate) { return gate * sigmoid(gate); });
+}
+
+Values geglu(const Values& gate_up, std::int64_t width) {
+  return gated(gate_up, width, gelu);
 }
 
 Values layer_norm(const Values& x, const Values& weight, const Values& bias, double epsilon) {
@@ -113,7 +126,8 @@ Values attention(const ops::AttentionShape& s, const Values& qkv,
       const std::int64_t value_head = key_head + s.kv_heads;
       for (std::int64_t t = 0; t < s.length; ++t) {
         const std::int64_t row = b * s.length + t;
-        const std::int64_t first = first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)];
+        std::int64_t first = first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)];
+        if (s.window > 0) first = std::max(first, t + 1 - s.window);
         std::int64_t end = s.causal ? t + 1 : s.length;
         if (!key_end.empty()) {
           end = std::min<std::int64_t>(end, key_end[static_cast<std::size_t>(row)]);
@@ -126,7 +140,10 @@ Values attention(const ops::AttentionShape& s, const Values& qkv,
             score += qkv[at(row, s.row(), h * D + d)] *
                      qkv[at(b * s.length + u, s.row(), key_head * D + d)];
           }
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
+          score *= s.scale != 0.0f ? static_cast<double>(s.scale)
+                                   : 1.0 / std::sqrt(static_cast<double>(D));
+          if (s.cap > 0.0f) score = static_cast<double>(s.cap) * std::tanh(score / s.cap);
+          weights.push_back(std::exp(score));
           sum += weights.back();
         }
         for (std::int64_t u = first; u < end; ++u) {
@@ -143,20 +160,57 @@ Values attention(const ops::AttentionShape& s, const Values& qkv,
 }
 
 Values rotary(const ops::AttentionShape& s, const Values& qkv, std::int64_t first_position,
-              double theta) {
+              const ops::Rotation& rotation) {
   Values y = qkv;
-  const std::int64_t half = s.head_size / 2;
+  const auto pairs = static_cast<std::int64_t>(rotation.frequencies.size());
   for (std::int64_t row = 0; row < s.batch * s.length; ++row) {
+    const std::int64_t position = first_position + row % s.length;
     for (std::int64_t h = 0; h < s.heads + s.kv_heads; ++h) {
-      for (std::int64_t i = 0; i < half; ++i) {
+      for (std::int64_t i = 0; i < pairs; ++i) {
         const double angle =
-            static_cast<double>(first_position + row % s.length) *
-            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_size));
-        const std::size_t low = at(row, s.row(), h * s.head_size + i);
-        const std::size_t high = low + static_cast<std::size_t>(half);
-        y[low] = qkv[low] * std::cos(angle) - qkv[high] * std::sin(angle);
-        y[high] = qkv[high] * std::cos(angle) + qkv[low] * std::sin(angle);
+            static_cast<double>(position) * rotation.frequencies[static_cast<std::size_t>(i)];
+        const std::int64_t head = h * s.head_size;
+        const std::size_t low = at(row, s.row(), head + (rotation.adjacent ? 2 * i : i));
+        const std::size_t high =
+            at(row, s.row(), head + (rotation.adjacent ? 2 * i + 1 : i + pairs));
+        const double cosine = rotation.amplitude * std::cos(angle);
+        const double sine = rotation.amplitude * std::sin(angle);
+        y[low] = qkv[low] * cosine - qkv[high] * sine;
+        y[high] = qkv[high] * cosine + qkv[low] * sine;
       }
+      if (h >= s.heads) continue;
+      const double growth =
+          1.0 + static_cast<double>(rotation.query_growth) *
+                    std::log(1.0 + static_cast<double>(position / rotation.query_period));
+      for (std::int64_t d = 0; d < s.head_size; ++d)
+        y[at(row, s.row(), h * s.head_size + d)] *= growth;
+    }
+  }
+  return y;
+}
+
+Values head_norm(const ops::HeadNorm& n, const Values& qkv, const Values& query,
+                 const Values& key) {
+  const ops::AttentionShape& s = n.shape;
+  Values y = qkv;
+  const auto normalize = [&](std::int64_t row, std::int64_t begin, const Values& factor) {
+    const auto width = static_cast<std::int64_t>(factor.size());
+    double squares = 0.0;
+    for (std::int64_t i = 0; i < width; ++i)
+      squares += std::pow(qkv[at(row, s.row(), begin + i)], 2);
+    const double rstd = 1.0 / std::sqrt(squares / static_cast<double>(width) + n.epsilon);
+    for (std::int64_t i = 0; i < width; ++i) {
+      y[at(row, s.row(), begin + i)] *= rstd * factor[static_cast<std::size_t>(i)];
+    }
+  };
+  for (std::int64_t row = 0; row < n.rows(); ++row) {
+    if (n.whole) {
+      normalize(row, 0, query);
+      normalize(row, s.heads * s.head_size, key);
+      continue;
+    }
+    for (std::int64_t h = 0; h < s.heads + s.kv_heads; ++h) {
+      normalize(row, h * s.head_size, h < s.heads ? query : key);
     }
   }
   return y;

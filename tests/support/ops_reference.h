@@ -4,6 +4,7 @@
 #include "trireme/ops/attention.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/head_norm.h"
 #include "trireme/ops/pooling.h"
 
 #include "support/ops_testing.h"
@@ -18,6 +19,7 @@ double gelu_erf(double x);
 double sigmoid(double x);
 // gate_up (rows, 2 * width).
 Values swiglu(const Values& gate_up, std::int64_t width);
+Values geglu(const Values& gate_up, std::int64_t width);
 // x (rows, n); bias may be empty.
 Values layer_norm(const Values& x, const Values& weight, const Values& bias, double epsilon);
 Values rms_norm(const Values& x, const Values& weight, double epsilon);
@@ -50,6 +52,10 @@ Values attention(const ops::AttentionShape& shape, const Values& qkv,
                  const std::vector<std::int32_t>& first_key,
                  const std::vector<std::int32_t>& key_end = {});
 Values rotary(const ops::AttentionShape& shape, const Values& qkv, std::int64_t first_position,
-              double theta);
+              const ops::Rotation& rotation);
+// Computes ops::head_norm with these factors; with norm.whole the heads of one rank are all there
+// are.
+Values head_norm(const ops::HeadNorm& norm, const Values& qkv, const Values& query,
+                 const Values& key);
 
 }  // namespace trireme::testing::reference

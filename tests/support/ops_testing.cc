@@ -182,6 +182,10 @@ double tolerance(const std::string& op, DType dtype) {
       {"attention", {2e-6, 4e-3}},
       {"attention_backward", {5e-6, 1.2e-2}},
       {"rotary", {1e-6, 4e-3}},
+      {"head_norm", {2e-6, 4e-3}},
+      {"head_norm_backward", {5e-6, 4e-3}},
+      {"head_norm_weight", {5e-6, 5e-6}},
+      {"bent", {4e-6, 4e-3}},
       {"update", {1e-6, 4e-3}},
   };
   const Pair& pair = kTable.at(op);

@@ -37,7 +37,8 @@ struct AttentionShape {
 // reads the keys of positions first[b * length + t] to end[b * length + t] - 1. Both are (batch *
 // length) int32 or undefined: without `first` all positions start at key 0, which otherwise masks
 // across documents; without `end` they read to the end of the sample, which otherwise masks padding
-// or, in bidirectional attention, later documents. Each position must read one key or more.
+// or, in bidirectional attention, later documents. Each position must read one key or more, also of
+// those that a window leaves.
 struct KeyRanges {
   // The constructor is implicit, since most calls have `first` alone.
   KeyRanges(Tensor first_key = {}, Tensor key_end = {})

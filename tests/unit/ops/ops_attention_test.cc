@@ -278,24 +278,130 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   for (const double value : out) EXPECT_TRUE(std::isfinite(value));
 }
 
+// Windows of less than a tile, of a tile and of more; one as long as the sample hides nothing.
+TEST_P(Attention, AWindowHidesWhatIsBeforeIt) {
+  for (const std::int64_t window : {1, 5, 64, 100, 150, 1000}) {
+    const AttentionShape s = {
+        .batch = 2, .length = 150, .heads = 2, .kv_heads = 1, .head_size = 16, .window = window};
+    check_forward(s, {});
+    check_forward(s, documents(s, {0, 3, 64, 100, 149}));
+    AttentionShape all = s;
+    all.window = 0;
+    const Tensor qkv = qkv_tensor(s, random_qkv(s));
+    const bool same = testing::bits_of(forward(s, qkv, Tensor()).out) ==
+                      testing::bits_of(forward(all, qkv, Tensor()).out);
+    EXPECT_EQ(same, window >= 150) << window;
+    EXPECT_EQ(s.reads_windows(), window < 150) << window;
+  }
+  const AttentionShape few = {
+      .batch = 2, .length = 11, .heads = 2, .kv_heads = 1, .head_size = 5, .window = 3};
+  check_backward(few, {});
+  check_backward(few, documents(few, {4, 9}));
+  const AttentionShape tiles = {
+      .batch = 1, .length = 200, .heads = 2, .kv_heads = 1, .head_size = 16, .window = 70};
+  check_backward(tiles, {}, 97);
+  check_backward(tiles, documents(tiles, {70, 129}), 97);
+}
+
+TEST_P(Attention, ScoresAreScaledAndCapped) {
+  AttentionShape s = {
+      .batch = 2, .length = 70, .heads = 4, .kv_heads = 2, .head_size = 8, .scale = 0.9f};
+  check_forward(s, {});
+  for (const float cap : {0.7f, 30.0f}) {
+    s.cap = cap;
+    check_forward(s, {});
+    check_forward(s, documents(s, {0, 3, 64}));
+    AttentionShape few = {.batch = 2,
+                          .length = 9,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_size = 4,
+                          .scale = 0.9f,
+                          .cap = cap};
+    check_backward(few, {});
+    few.window = 3;
+    check_backward(few, documents(few, {0, 5}));
+    check_backward({.batch = 1,
+                    .length = 131,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .head_size = 16,
+                    .causal = false,
+                    .cap = cap},
+                   {}, 97);
+  }
+  s.causal = false;
+  check_forward(s, {}, padding(s, {70, 30}));
+}
+
+TEST_P(Attention, CachedWindowsFollowTheWhole) {
+  for (const std::int64_t window : {3, 40}) {
+    expect_cached_follows({.batch = 2,
+                           .length = 75,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_size = 8,
+                           .window = window,
+                           .scale = 0.5f,
+                           .cap = 2.0f},
+                          {});
+  }
+}
+
+TEST(AttentionShape, CountsThePairsThatItReads) {
+  for (const std::int64_t length : {1, 7, 64}) {
+    for (const std::int64_t window : {0, 1, 5, 64, 100}) {
+      double pairs = 0.0;
+      for (std::int64_t t = 0; t < length; ++t) {
+        pairs += static_cast<double>(window == 0 ? t + 1 : std::min(t + 1, window));
+      }
+      const AttentionShape s = {.batch = 1,
+                                .length = length,
+                                .heads = 1,
+                                .kv_heads = 1,
+                                .head_size = 1,
+                                .window = window};
+      EXPECT_EQ(s.pairs(), pairs) << length << ", " << window;
+    }
+  }
+}
+
 TEST_P(Attention, Rotary) {
-  const AttentionShape s = {2, 7, 4, 2, 6};
-  const Values qkv = random_qkv(s);
-  const Tensor qkv_t = qkv_tensor(s, qkv);
-  ops::rotary(ctx, s, qkv_t, 5, 10000.0f, false);
-  testing::expect_close(qkv_t, testing::reference::rotary(s, qkv, 5, 10000.0),
-                        testing::tolerance("rotary", dtype()), "rotated");
-  ops::rotary(ctx, s, qkv_t, 5, 10000.0f, true);
-  testing::expect_close(qkv_t, qkv, 2 * testing::tolerance("rotary", dtype()), "and back");
-  const AttentionShape wide = {2, 5, 2, 1, 32};  // halves of whole chunks
-  const Values more = random_qkv(wide);
-  const Tensor more_t = qkv_tensor(wide, more);
-  ops::rotary(ctx, wide, more_t, 5, 10000.0f, false);
-  testing::expect_close(more_t, testing::reference::rotary(wide, more, 5, 10000.0),
-                        testing::tolerance("rotary", dtype()), "wide");
-  // A rotation is orthogonal, so its inverse is its transpose: the backward.
+  using ops::Rotation;
+  const Rotation plain = ops::plain_rotation(10000.0, 6), wide = ops::plain_rotation(500.0, 32);
+  Rotation partial = ops::plain_rotation(10000.0, 16);  // half of the channels
+  Rotation adjacent = wide, grown = wide, part_adjacent = ops::plain_rotation(100.0, 6);
+  adjacent.adjacent = part_adjacent.adjacent = true;
+  grown.amplitude = 1.3f;
+  grown.query_growth = 0.4f;
+  grown.query_period = 3;
+  struct Case {
+    AttentionShape shape;
+    Rotation rotation;
+  };
+  const Case cases[] = {{{2, 7, 4, 2, 6}, plain},          {{2, 5, 2, 1, 32}, wide},
+                        {{2, 5, 2, 1, 32}, partial},       {{2, 5, 2, 1, 32}, adjacent},
+                        {{2, 7, 4, 2, 11}, part_adjacent}, {{2, 5, 2, 1, 32}, grown}};
+  for (const auto& [s, rotation] : cases) {
+    const Values qkv = random_qkv(s);
+    const Tensor qkv_t = qkv_tensor(s, qkv);
+    ops::rotary(ctx, s, qkv_t, 5, rotation, false);
+    testing::expect_close(qkv_t, testing::reference::rotary(s, qkv, 5, rotation),
+                          testing::tolerance("rotary", dtype()), "rotated");
+    // The backward is the transpose: the inner products of both sides are the same.
+    const Values dy = random_qkv(s, 3);
+    const Tensor dy_t = qkv_tensor(s, dy);
+    ops::rotary(ctx, s, dy_t, 5, rotation, true);
+    const double there =
+        testing::inner_product(dy, testing::reference::rotary(s, qkv, 5, rotation));
+    const double back = testing::inner_product(testing::values_of(dy_t), qkv);
+    const double bound =
+        std::sqrt(testing::inner_product(dy, dy) * testing::inner_product(qkv, qkv));
+    EXPECT_NEAR(there, back, 2 * testing::tolerance("rotary", dtype()) * bound);
+  }
   const AttentionShape odd = {2, 7, 4, 2, 5};
-  EXPECT_THROW(ops::rotary(ctx, odd, output({14, odd.row()}), 0, 10000.0f, false), InternalError);
+  EXPECT_THROW(ops::rotary(ctx, odd, output({14, odd.row()}), 0, plain, false), InternalError);
+  EXPECT_THROW(ops::rotary(ctx, odd, output({14, odd.row()}), 0, {}, false), InternalError);
 }
 
 TEST_P(Attention, RefusesWhatDoesNotFit) {
@@ -303,6 +409,9 @@ TEST_P(Attention, RefusesWhatDoesNotFit) {
   const Tensor qkv = output({8, s.row()}), out = output({8, 32});
   const Tensor log_sum = testing::make_output(ctx, {2 * 4 * 4}, DType::kF32);
   EXPECT_THROW(ops::attention(ctx, {2, 4, 4, 3, 8}, qkv, Tensor(), out, log_sum), InternalError);
+  AttentionShape both_ways = {2, 4, 4, 2, 8, false};
+  both_ways.window = 2;
+  EXPECT_THROW(ops::attention(ctx, both_ways, qkv, Tensor(), out, log_sum), InternalError);
   EXPECT_THROW(ops::attention(ctx, s, qkv.rows(0, 4), Tensor(), out, log_sum), InternalError);
   EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out.rows(0, 4), log_sum), InternalError);
   EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out, log_sum.flat_range(0, 3)), InternalError);

@@ -15,6 +15,7 @@
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
+#include "trireme/ops/head_norm.h"
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
@@ -85,6 +86,8 @@ const Family kFamilies[] = {
        ops::clamp_backward(ctx, x, y, ops::kRelu, y);
        ops::swiglu(ctx, x, o.typed({kRows, kColumns / 2}));
        ops::swiglu_backward(ctx, x, o.typed({kRows, kColumns / 2}), y);
+       ops::geglu(ctx, x, o.typed({kRows, kColumns / 2}));
+       ops::geglu_backward(ctx, x, o.typed({kRows, kColumns / 2}), y);
        const ops::DropoutPlace place{.length = 100, .samples = o.host(3, DType::kI64)};
        ops::dropout(ctx, x, 0.5f, place, y);
      }},
@@ -124,6 +127,9 @@ const Family kFamilies[] = {
        ops::softmax_loss_sum(ctx, targets, row_max, row_sum, at, o.of({1}, DType::kF64));
        ops::softmax_gradient(ctx, logits, targets, 0, kClasses, row_max, row_sum,
                              o.typed(logits.shape()));
+       ops::bend_logits(ctx, logits, {0.5f, 30.0f});
+       ops::softmax_gradient(ctx, logits, targets, 0, kClasses, row_max, row_sum,
+                             o.typed(logits.shape()), {0.5f, 30.0f});
        ops::softmax_and_gradient(ctx, logits, targets, kClasses, row_max, row_sum, at,
                                  o.typed(logits.shape()));
        ops::classification_loss(ctx, logits, targets, 0.1f, o.of({1}, DType::kF64), logits);
@@ -175,7 +181,12 @@ const Family kFamilies[] = {
        const Tensor qkv = o.typed({kRows, kHeads.row()}), dqkv = o.typed(qkv.shape());
        const Tensor out = o.typed({kRows, 48}), log_sum = o.fp32({3 * 4 * 100});
        const Tensor first_key = o.host(kRows, DType::kI32);
-       ops::rotary(ctx, kHeads, qkv, 0, 1e4f, false);
+       ops::Rotation rotation = ops::plain_rotation(1e4, kHeads.head_size);
+       ops::rotary(ctx, kHeads, qkv, 0, rotation, false);
+       rotation.adjacent = true;
+       rotation.query_growth = 0.1f;
+       rotation.frequencies.pop_back();
+       ops::rotary(ctx, kHeads, qkv, 0, rotation, true);
        ops::attention(ctx, kHeads, qkv, first_key, out, log_sum);
        ops::attention_backward(ctx, kHeads, qkv, first_key, out, log_sum, out, dqkv);
        ops::AttentionShape both_ways = kHeads;
@@ -184,6 +195,27 @@ const Family kFamilies[] = {
        ops::attention_backward(ctx, both_ways, qkv, {{}, first_key}, out, log_sum, out, dqkv);
        const Tensor keys = o.typed({3, 100, 24}), values = o.typed(keys.shape());
        ops::attention_cached(ctx, kHeads, qkv, 0, {}, keys, values, out);
+     }},
+    {"head_norm",
+     [](Context& ctx, const Operands& o) {
+       for (const bool whole : {false, true}) {
+         const std::int64_t size = kHeads.head_size;
+         const std::int64_t query = (whole ? kHeads.heads : 1) * size;
+         const std::int64_t key = (whole ? kHeads.kv_heads : 1) * size;
+         const ops::HeadNorm norm = {.shape = kHeads,
+                                     .whole = whole,
+                                     .query_width = query,
+                                     .key_width = key,
+                                     .query = o.typed({query}),
+                                     .key = o.typed({key})};
+         const Tensor qkv = o.typed({kRows, kHeads.row()}), y = o.typed(qkv.shape());
+         const Tensor squares = o.fp32({kRows, norm.groups()}), dots = o.fp32(squares.shape());
+         ops::head_squares(ctx, norm, qkv, squares);
+         ops::head_norm(ctx, norm, qkv, squares, y);
+         ops::head_norm_dots(ctx, norm, y, qkv, dots);
+         ops::head_norm_backward_input(ctx, norm, y, qkv, squares, dots, y);
+         ops::head_norm_backward_weight(ctx, norm, y, qkv, squares, o.fp32({query}), o.fp32({key}));
+       }
      }},
     {"matmul",
      [](Context& ctx, const Operands& o) {

@@ -179,28 +179,34 @@ TEST_P(Elementwise, Clamp) {
   EXPECT_TRUE(ops::kRelu.cuts() && ops::kRelu6.cuts() && !ops::kNoClamp.cuts());
 }
 
-TEST_P(Elementwise, Swiglu) {
-  for (const std::int64_t width : {7, 1029, 1032}) {
-    constexpr std::int64_t kRows = 5;
-    const Values x = random(1, kRows * 2 * width, 2.0), dy = random(2, kRows * width);
-    const Tensor y = output({kRows, width});
-    ops::swiglu(ctx, tensor(x, {kRows, 2 * width}), y);
-    testing::expect_close(y, testing::reference::swiglu(x, width),
-                          testing::tolerance("gelu", dtype()), "swiglu");
-    const Tensor dx = output({kRows, 2 * width});
-    ops::swiglu_backward(ctx, tensor(x, {kRows, 2 * width}), tensor(dy, {kRows, width}), dx);
-    const Tensor in_place = tensor(x, {kRows, 2 * width});
-    ops::swiglu_backward(ctx, in_place, tensor(dy, {kRows, width}), in_place);
-    EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dx));
-    if (width > 100) continue;  // finite differences of every element take the square of that
-    testing::expect_close(dx,
-                          testing::finite_differences(
-                              [&](const Values& v) {
-                                return testing::inner_product(dy,
-                                                              testing::reference::swiglu(v, width));
-                              },
-                              x),
-                          testing::tolerance("gelu", dtype()), "swiglu_backward");
+TEST_P(Elementwise, GatedActivations) {
+  struct Gated {
+    const char* name;
+    decltype(&ops::swiglu) forward;
+    decltype(&ops::swiglu_backward) backward;
+    Values (*reference)(const Values&, std::int64_t);
+  };
+  const Gated both[] = {{"swiglu", ops::swiglu, ops::swiglu_backward, testing::reference::swiglu},
+                        {"geglu", ops::geglu, ops::geglu_backward, testing::reference::geglu}};
+  for (const auto& [name, forward, backward, reference] : both) {
+    for (const std::int64_t width : {7, 1029, 1032}) {
+      constexpr std::int64_t kRows = 5;
+      const Values x = random(1, kRows * 2 * width, 2.0), dy = random(2, kRows * width);
+      const Tensor y = output({kRows, width});
+      forward(ctx, tensor(x, {kRows, 2 * width}), y);
+      testing::expect_close(y, reference(x, width), testing::tolerance("gelu", dtype()), name);
+      const Tensor dx = output({kRows, 2 * width});
+      backward(ctx, tensor(x, {kRows, 2 * width}), tensor(dy, {kRows, width}), dx);
+      const Tensor in_place = tensor(x, {kRows, 2 * width});
+      backward(ctx, in_place, tensor(dy, {kRows, width}), in_place);
+      EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dx));
+      if (width > 100) continue;  // finite differences of every element take the square of that
+      const auto loss = [&, of = reference](const Values& v) {
+        return testing::inner_product(dy, of(v, width));
+      };
+      testing::expect_close(dx, testing::finite_differences(loss, x),
+                            testing::tolerance("gelu", dtype()), name);
+    }
   }
 }
 

@@ -87,6 +87,40 @@ TEST_P(Norm, RmsNorm) {
       tolerance("norm_backward_weight"), "dweight");
 }
 
+// A factor of 1 + weight has the bits of that weight, where fp32 holds it; in 16 bits it is more
+// exact.
+TEST_P(Norm, RmsNormOfAFactorAboveItsWeight) {
+  Values sum = weight;
+  for (double& value : sum) value += 1.0;
+  const ops::NormFactor factor = {weight_t, 1.0f};
+  ops::rms_norm(ctx, x_t, factor, kEpsilon, y, rstd);
+  testing::expect_close(y, testing::reference::rms_norm(x, sum, kEpsilon), tolerance("norm"), "y");
+  const auto loss = [&](const Values& in) {
+    return testing::inner_product(dy, testing::reference::rms_norm(in, sum, kEpsilon));
+  };
+  const Values expected = testing::finite_differences(loss, x);
+  ops::rms_norm_backward_input(ctx, dy_t, x_t, factor, rstd, Tensor(), dx);
+  testing::expect_close(dx, expected, tolerance("norm_backward_input"), "dx");
+  const Tensor both = output(x_t.shape());
+  ops::rms_norm_backward(ctx, dy_t, x_t, factor, rstd, Tensor(), both, dweight);
+  EXPECT_EQ(testing::bits_of(both), testing::bits_of(dx));
+  ops::add_rms_norm(ctx, x_t, x_t, factor, kEpsilon, both, y, rstd);
+  Values twice = x;
+  for (double& value : twice) value *= 2.0;
+  testing::expect_close(y, testing::reference::rms_norm(twice, sum, kEpsilon), tolerance("norm"),
+                        "of a sum");
+  for (const std::int64_t columns : {264, 4104, 8200}) {
+    const Values in = random(1, 3 * columns), w = random(2, columns, 0.1);
+    Values more = w;
+    for (double& value : more) value += 1.0;
+    const Tensor out = output({3, columns});
+    ops::rms_norm(ctx, tensor(in, out.shape()), {tensor(w, {columns}), 1.0f}, kEpsilon, out,
+                  testing::make_output(ctx, {3}, DType::kF32));
+    testing::expect_close(out, testing::reference::rms_norm(in, more, kEpsilon), tolerance("norm"),
+                          "columns " + std::to_string(columns));
+  }
+}
+
 // Rows of whole chunks, in the lengths at which a GPU takes other teams of threads, and of none.
 TEST_P(Norm, LongRows) {
   for (const std::int64_t columns : {8, 264, 1024, 1032, 4104, 8200}) {

@@ -91,6 +91,39 @@ TEST_P(SoftmaxLoss, GradientOfTheLoss) {
   }
 }
 
+// The loss of bent logits by those before; in one step, in two, and in place.
+TEST_P(SoftmaxLoss, GradientOfBentLogits) {
+  for (const ops::LogitBend bend : {ops::LogitBend{0.5f, 3.0f}, {1.0f, 30.0f}, {1.7f, 0.0f}}) {
+    const auto bent = [&](Values x) {
+      for (double& value : x) {
+        value *= static_cast<double>(bend.scale);
+        const double cap = bend.cap;
+        if (cap > 0.0) value = cap * std::tanh(value / cap);
+      }
+      return x;
+    };
+    const Tensor logits_t = logits_of(logits, kClasses);
+    ops::bend_logits(ctx, logits_t, bend);
+    testing::expect_close(logits_t, bent(logits), 2e-6, "bent");
+    const Statistics s = statistics(logits_t, 0, kValid), once = statistics(logits_t, 0, kValid);
+    const Tensor dlogits = output({kRows, kClasses}), at_once = output({kRows, kClasses});
+    ops::softmax_gradient(ctx, logits_t, targets_t, 0, kValid, s.row_max, s.row_sum, dlogits, bend);
+    const Values expected = testing::finite_differences(
+        [&](const Values& x) {
+          return testing::reference::cross_entropy(bent(x), targets, kClasses, kValid);
+        },
+        logits);
+    testing::expect_close(dlogits, expected, testing::tolerance("bent", dtype()), "dlogits");
+    ops::softmax_and_gradient(ctx, logits_t, targets_t, kValid, once.row_max, once.row_sum,
+                              once.target_logit, at_once, bend);
+    EXPECT_EQ(testing::bits_of(at_once), testing::bits_of(dlogits));
+    if (dtype() != DType::kF32) continue;
+    ops::softmax_gradient(ctx, logits_t, targets_t, 0, kValid, s.row_max, s.row_sum, logits_t,
+                          bend);
+    EXPECT_EQ(testing::bits_of(logits_t), testing::bits_of(dlogits));
+  }
+}
+
 // Rows of whole chunks, longer than a block of a GPU takes at once.
 TEST_P(SoftmaxLoss, ManyClasses) {
   constexpr std::int64_t kMany = 4 * 2048, kUsed = kMany - 13;
