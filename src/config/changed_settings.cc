@@ -36,18 +36,36 @@ void write_out_schedule(Table& table) {
   }
 }
 
+// Whether a model of these keys, when it is resolved, is the same with one more.
+bool does_nothing(models::ModelRequest model, const std::string& key, const std::string& value,
+                  const OptionValues& resolved) {
+  model.keys[key] = value;
+  try {
+    return models::resolve(model, {}).request.keys == resolved;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 // Writes out the keys of the old model that its version did not know, where the new one has them:
-// they had the values that follow from the others. Returns their names.
+// they had the values that follow from the others. Of a choice that models are written without, the
+// value that does nothing is the same as none. Returns the names of keys that are to be compared.
 std::vector<std::string> write_out_model(Table& old, const Table& now,
                                          const std::set<std::string>& recorded) {
   std::vector<std::string> names;
   const auto is_of_model = [](const std::string& name) { return name.starts_with("model."); };
   if (std::ranges::none_of(recorded, is_of_model)) return names;
   try {
-    for (const auto& [key, value] : models::resolve(old.config.model, {}).request.keys) {
+    const OptionValues before = models::resolve(old.config.model, {}).request.keys;
+    for (const auto& [key, value] : now.config.model.keys) {
       const std::string name = "model." + key;
-      if (recorded.contains(name) || !now.config.model.keys.contains(key)) continue;
-      old.config.model.keys[key] = value;
+      if (recorded.contains(name)) continue;
+      const auto found = before.find(key);
+      if (found != before.end()) {
+        old.config.model.keys[key] = found->second;
+      } else if (does_nothing(old.config.model, key, value, before)) {
+        continue;
+      }
       names.push_back(name);
     }
   } catch (const ConfigError&) {  // from another version; compared as it is written

@@ -112,7 +112,7 @@ class Equality : public ::testing::Test {
 
   static std::string key_of(const EqualityCase& test) {
     return fmt::format("{} {} {} {} {} {} {} {}", test.model.kv_heads, test.model.layers,
-                       test.model.tied, test.model.bias, test.micro_batches, name_of(test.compute),
+                       test.model.tied, test.model.biases.mlp, test.micro_batches, name_of(test.compute),
                        fmt::join(test.frozen.patterns(), ","), test.rule);
   }
 

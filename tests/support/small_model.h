@@ -25,7 +25,7 @@ inline models::GptConfig small_llama() {
   model.activation = nn::ActivationKind::kSwiglu;
   model.positions = nn::PositionKind::kRotary;
   model.tied = false;
-  model.bias = false;
+  model.biases = nn::Biases::all(false);
   return model;
 }
 

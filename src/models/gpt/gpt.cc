@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 
 #include "models/keys.h"
 #include "models/plan_costs.h"
@@ -103,8 +104,7 @@ bool digit_of(const std::string& pattern, std::int64_t layer) {
 
 nn::Rotations rotations_of(const GptConfig& c, bool window) {
   const auto all = static_cast<double>(c.head_channels());
-  const auto channels =
-      2 * static_cast<std::int64_t>(all * static_cast<double>(c.rotary_share) / 2);
+  const auto channels = 2 * static_cast<std::int64_t>(all * shortest(c.rotary_share) / 2);
   return scaled_rotations(window ? c.window_scaling.value_or(c.rotary_scaling) : c.rotary_scaling,
                           window ? c.window_theta.value_or(c.rotary_theta) : c.rotary_theta,
                           channels, c.context, c.rotary_adjacent);

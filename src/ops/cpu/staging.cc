@@ -51,8 +51,11 @@ Tensor as_fp32(Context& ctx, const NormFactor& factor) {
   if (factor.plus == 0.0f) return as_fp32(ctx, factor.weight);
   const std::int64_t n = factor.weight.elements();
   const Tensor sum = ctx.allocate({n}, DType::kF32, MemoryUse::kWorkspace);
-  const float* weight = read_fp32(factor.weight, 0, n, sum.data<float>());
-  for (std::int64_t i = 0; i < n; ++i) sum.data<float>()[i] = weight[i] + factor.plus;
+  parallel_ranges(ctx, n, 16 * kStageElements, [&](std::int64_t begin, std::int64_t end) {
+    float* const to = sum.data<float>() + begin;
+    const float* const weight = read_fp32(factor.weight, begin, end - begin, to);
+    for (std::int64_t i = 0; i < end - begin; ++i) to[i] = weight[i] + factor.plus;
+  });
   return sum;
 }
 

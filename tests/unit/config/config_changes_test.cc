@@ -131,6 +131,13 @@ TEST(Config, WhatMicroBatchesCameToIsCompared) {
   EXPECT_EQ(changes(config_to_ini(now), before), "batch.micro was 4, is auto 16");
 }
 
+// Models are written without the choices that are as in the first ones.
+TEST(Config, ANewChoiceOfTheModelIsAChange) {
+  Config now;
+  now.model.keys = {{"width", "64"}, {"logit_cap", "30"}, {"residual_scale", "1"}};
+  EXPECT_EQ(changes("[model]\nwidth = 64\n", now), "model.logit_cap was auto, is 30");
+}
+
 TEST(Config, WhatWasNotRecordedIsNotCompared) {
   Config now;
   now.batch.micro = 2;  // a run records the number

@@ -22,13 +22,44 @@ using testing::refusal;
 Config every_key_changed() {
   Config config;
   config.run = {"out folder", 7, 3, 2, "a/step.h5", "b.h5", "head", true, "cuda", "fp16", true};
-  config.model.keys = {
-      {"preset", "gpt2-124m"},  {"layers", "3"},         {"width", "48"},
-      {"heads", "6"},           {"kv_heads", "2"},       {"hidden", "96"},
-      {"vocabulary", "500"},    {"context", "32"},       {"norm", "rms"},
-      {"activation", "swiglu"}, {"positions", "rotary"}, {"tied", "true"},
-      {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"},
-      {"norm_epsilon", "0.001"}};
+  config.model.keys = {{"preset", "gpt2-124m"},
+                       {"layers", "3"},
+                       {"width", "48"},
+                       {"heads", "6"},
+                       {"kv_heads", "2"},
+                       {"hidden", "96"},
+                       {"vocabulary", "500"},
+                       {"context", "32"},
+                       {"norm", "rms"},
+                       {"activation", "swiglu"},
+                       {"positions", "rotary"},
+                       {"tied", "true"},
+                       {"bias", "false"},
+                       {"dropout", "0.125"},
+                       {"rotary_theta", "500000"},
+                       {"norm_epsilon", "0.001"},
+                       {"head_size", "16"},
+                       {"block", "both"},
+                       {"norm_plus_one", "true"},
+                       {"query_key_norm", "head"},
+                       {"qkv_bias", "true"},
+                       {"output_bias", "true"},
+                       {"mlp_bias", "true"},
+                       {"norm_bias", "false"},
+                       {"attention_scale", "0.25"},
+                       {"attention_cap", "50"},
+                       {"window", "16"},
+                       {"window_layers", "110"},
+                       {"rotary_scaling", "linear factor=2"},
+                       {"rotary_share", "0.5"},
+                       {"rotary_pairs", "adjacent"},
+                       {"rotary_layers", "101"},
+                       {"window_theta", "1000"},
+                       {"window_scaling", "none"},
+                       {"embedding_scale", "8"},
+                       {"residual_scale", "0.5"},
+                       {"logit_scale", "0.25"},
+                       {"logit_cap", "30"}};
   config.data = {
       {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
@@ -75,7 +106,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 117u);
+  EXPECT_EQ(options.names().size(), 139u);
 }
 
 // A new key must say what its change means for a run that goes on.

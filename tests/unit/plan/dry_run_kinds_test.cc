@@ -193,7 +193,7 @@ TEST(DryRunAll, RunsASeventyBillionModelOnThousandsOfRanks) {
                         .activation = nn::ActivationKind::kSwiglu,
                         .positions = nn::PositionKind::kRotary,
                         .tied = false,
-                        .bias = false};
+                        .biases = nn::Biases::all(false)};
   DryRunInput input = input_of(model, {64, 8, 8}, DType::kBF16);
   input.micro = 1;
   set_micro_batches(input, 64 * 16);

@@ -121,7 +121,7 @@ TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
   GptConfig one_key_head = llama;
   one_key_head.kv_heads = 1;
   GptConfig unbiased = small_gpt();
-  unbiased.bias = false;
+  unbiased.biases = nn::Biases::all(false);
   for (const GptConfig& model : {with_dropout(small_gpt()), unbiased, llama, one_key_head}) {
     for (const int ranks : {1, 2}) {
       for (const bool sequence : {false, true}) {

@@ -379,6 +379,7 @@ TEST(DryRunAll, PublishedTransformersAreCutByTheirFlops) {
     std::vector<double> flops;
     for (const nn::BlockPlan& block : model.blocks) flops.push_back(block.flops);
     for (const int stages : {2, 3, 4, 6, 8, 12}) {
+      if (stages > std::ssize(model.blocks)) continue;
       EXPECT_EQ(parallel::cut_model(model, {.stages = stages}),
                 parallel::partition_blocks(flops, stages))
           << preset << ", " << stages << " stages";
