@@ -25,6 +25,8 @@ namespace trireme {
 namespace {
 
 constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kConvert =
+    "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)";
 constexpr std::int64_t kLengthBytes = 8;  // of the header's length, before it
 
 // The types of the format, and how many bits an element of each takes.
@@ -271,12 +273,31 @@ FileSet read_set(const std::string& path) {
   } else if (holds(kSafetensorsIndexName)) {
     return read_indexed(path, path + "/" + kSafetensorsIndexName);
   } else {
+    for (const std::string_view pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (!holds(pickle)) continue;
+      refuse_file(path,
+                  fmt::format("holds {}, a pickle, which may run any program and is not read: "
+                              "transformers converts it, {}",
+                              pickle, kConvert));
+    }
     refuse_file(path,
                 fmt::format("holds neither {} nor {}", kSafetensorsName, kSafetensorsIndexName));
   }
   std::ranges::sort(set.tensors, {}, &SafetensorsEntry::name);
   check_names(set);
   return set;
+}
+
+// Refuses other files that are known by their first bytes.
+void check_content(const std::string& path, std::string_view first) {
+  if (first == "version ") {
+    refuse_file(path, "a pointer of Git LFS in place of the file: git lfs pull fetches it");
+  }
+  if (first.starts_with("PK\x03\x04") || first.starts_with("\x80\x02")) {
+    refuse_file(path, fmt::format("a pickle, which may run any program and is not read: "
+                                  "transformers converts it, {}",
+                                  kConvert));
+  }
 }
 
 struct OpenedFile {
@@ -299,6 +320,7 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
     }
     std::array<unsigned char, kLengthBytes> little{};
     file.read(0, little.data(), little.size());
+    check_content(path, std::string_view(reinterpret_cast<const char*>(little.data()), 8));
     std::uint64_t length = 0;
     for (std::size_t i = little.size(); i-- > 0;) length = length << 8 | little[i];
     if (length > static_cast<std::uint64_t>(size - kLengthBytes)) {

@@ -7,6 +7,7 @@
 
 #include "models/bert/bert_family.h"
 #include "models/gpt/gpt_family.h"
+#include "models/gpt/transformers_names.h"
 #include "models/mobilenet_v2/mobilenet_v2_family.h"
 #include "models/resnet/resnet_family.h"
 #include "models/vit/vit_family.h"
@@ -63,17 +64,27 @@ ForeignRequest read_foreign_config(const Json& config) {
   if (type == nullptr || !type->is_text()) {
     throw ConfigError("config.json: has no model_type, so what model it describes is not known");
   }
+  const Json* const quantized = config.find("quantization_config");
+  if (quantized != nullptr && quantized->dump() != "null") {
+    throw ConfigError(
+        "config.json: quantization_config: its weights are quantized, and our models take fp32, "
+        "bf16 and fp16: import those that it was made from");
+  }
   std::vector<std::string_view> known;
   for (const Family* family : families()) {
     for (const std::string_view name : family->foreign_types()) {
       known.push_back(name);
       if (name != type->text()) continue;
       ForeignKeys read = family->keys_of_foreign(config);
-      return {{std::string(family->name()), std::move(read.keys)}, std::move(read.not_read)};
+      return {{std::string(family->name()), std::move(read.keys)},
+              std::move(read.type),
+              std::move(read.not_read)};
     }
   }
-  throw ConfigError(fmt::format("config.json: model_type {} is not one of {}", shown(type->text()),
-                                fmt::join(known, ", ")));
+  const std::string missing = missing_in_our_models(type->text());
+  throw ConfigError(fmt::format(
+      "config.json: model_type {} {}is not one of {}", shown(type->text()),
+      missing.empty() ? "" : fmt::format("needs {}, and ", missing), fmt::join(known, ", ")));
 }
 
 }  // namespace trireme::models

@@ -14,7 +14,11 @@ namespace {
 
 // The keys of every model of transformers: who made it, how it is used, what an output holds.
 // Shares of dropout act in training alone, and model.dropout is the run's to choose.
-constexpr std::array<std::string_view, 34> kOfEveryModel = {"architectures",
+constexpr std::array<std::string_view, 38> kOfEveryModel = {"architectures",
+                                                            "classifier_dropout",
+                                                            "embedding_dropout",
+                                                            "hidden_dropout",
+                                                            "residual_dropout",
                                                             "attention_dropout",
                                                             "attn_pdrop",
                                                             "bos_token_id",
@@ -111,6 +115,12 @@ const Json* ForeignConfig::object(std::string_view field) {
   const Json* value = find(field);
   if (value != nullptr) read(field, *value, [](const Json& json) { return json.members().size(); });
   return value;
+}
+
+bool ForeignConfig::is_null(std::string_view field) {
+  asked_.emplace(field);
+  const Json* value = json_.find(field);
+  return value != nullptr && value->dump() == "null";
 }
 
 void ForeignConfig::require(std::string_view field, const Json& wanted, std::string_view whose) {

@@ -26,6 +26,10 @@ class ForeignConfig {
   std::string text(std::string_view field, const std::string& otherwise);
   // The object of that name; nullptr if there is none.
   const Json* object(std::string_view field);
+  // The field itself; nullptr if it is missing.
+  const Json* value(std::string_view field) { return find(field); }
+  // Whether the field is there as null, where that is not the same as missing.
+  bool is_null(std::string_view field);
 
   // Throws unless the field is missing or has this value: "... is X: models of WHOSE have Y alone".
   void require(std::string_view field, const Json& value, std::string_view whose);

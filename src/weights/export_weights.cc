@@ -122,7 +122,9 @@ class Export {
       throw ConfigError(fmt::format("models of family {} have no names in other programs",
                                     model_.request.family));
     }
-    foreign_ = model_.foreign();
+    const auto imported = checkpoint_.info().extra.find(kImportedAttribute);
+    const bool has_type = model_.foreign_as && imported != checkpoint_.info().extra.end();
+    foreign_ = has_type ? model_.foreign_as(imported->second) : model_.foreign();
     check_tensors(checkpoint_, foreign_);
     std::vector<SafetensorsTensor> tensors;
     for (const models::ForeignTensor& tensor : foreign_.tensors) {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -47,7 +49,7 @@ std::string read_config_json(Communicator& comm, const std::string& from) {
 // Returns what config.json says of the model, and over it what was asked for.
 models::ForeignRequest request_of(const std::string& config_json,
                                   const models::ModelRequest& asked) {
-  if (config_json.empty()) return {asked, {}};
+  if (config_json.empty()) return {asked, {}, {}};
   Json json;
   try {
     json = Json::parse_unique(config_json);
@@ -122,7 +124,9 @@ class Import {
       throw ConfigError(fmt::format("models of family {} have no names in other programs",
                                     request_.model.family));
     }
-    foreign_ = model_.foreign();
+    const bool has_types = model_.foreign_as && !request_.type.empty();
+    foreign_ = has_types ? model_.foreign_as(request_.type) : model_.foreign();
+    name_entries();
   }
 
   // Collective over the world. Returns the first tensor in the files that should be a copy of
@@ -183,6 +187,38 @@ class Import {
     return elements * sizeof(float);
   }
 
+  // Names as transformers has them: what wraps a model in training is taken off, and a part of
+  // another model becomes a model.
+  std::string plain_name(std::string_view name) const {
+    for (bool again = true; again;) {
+      again = false;
+      for (const std::string_view wrapper : {"module.", "_orig_mod."}) {
+        if (!name.starts_with(wrapper)) continue;
+        name.remove_prefix(wrapper.size());
+        again = true;
+      }
+    }
+    for (const auto& [theirs, here] : foreign_.other_beginnings) {
+      if (name.starts_with(theirs)) return here + std::string(name.substr(theirs.size()));
+    }
+    return std::string(name);
+  }
+
+  const SafetensorsEntry* find_plain(const std::string& name) const {
+    const auto found = entries_by_name_.find(name);
+    return found == entries_by_name_.end() ? nullptr : found->second;
+  }
+
+  void name_entries() {
+    entries_by_name_.clear();
+    for (const SafetensorsEntry& entry : files_.tensors()) {
+      const auto [other, is_new] = entries_by_name_.emplace(plain_name(entry.name), &entry);
+      if (is_new) continue;
+      throw DataError(fmt::format("{}: tensors {} and {} are the same one of a model", from_,
+                                  shown(other->second->name), shown(entry.name)));
+    }
+  }
+
   // Finds a tensor by the name, or by that of an older file; with the prefix, or without.
   const SafetensorsEntry* find(const std::string& name) const {
     std::vector<std::string> names = {name};
@@ -192,9 +228,9 @@ class Import {
       }
     }
     for (const std::string& one : names) {
-      if (const SafetensorsEntry* entry = files_.find(one)) return entry;
+      if (const SafetensorsEntry* entry = find_plain(one)) return entry;
       if (foreign_.prefix.empty() || !one.starts_with(foreign_.prefix)) continue;
-      const SafetensorsEntry* entry = files_.find(one.substr(foreign_.prefix.size()));
+      const SafetensorsEntry* entry = find_plain(one.substr(foreign_.prefix.size()));
       if (entry != nullptr) return entry;
     }
     return nullptr;
@@ -231,7 +267,11 @@ class Import {
             endings, [&](const std::string& ending) { return entry.name.ends_with(ending); });
       };
       if (used.contains(&entry) || ends_in_one_of(foreign_.unused) || is_copy(entry)) continue;
-      if (ends_in_one_of(foreign_.left_out)) {
+      const auto is_of_other_part = [&](const std::string& beginning) {
+        return plain_name(entry.name).starts_with(beginning);
+      };
+      if (ends_in_one_of(foreign_.left_out) ||
+          std::ranges::any_of(foreign_.left_out_beginnings, is_of_other_part)) {
         left_out_.push_back(entry.name);
         continue;
       }
@@ -323,6 +363,7 @@ class Import {
   std::string untied_;  // a head that is not the embedding it was said to be
   models::Model model_;
   models::ForeignModel foreign_;
+  std::map<std::string, const SafetensorsEntry*, std::less<>> entries_by_name_;  // plain_name
   std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model
   std::vector<std::string> left_out_;             // tensors in the files
   std::vector<ForeignPiece> pieces_;

@@ -404,24 +404,40 @@ class Weights(ProgramTest):
             (folder / "config.json").write_text(whole)
             self.assertFalse((self.folder / "run").exists())
 
-        # bad input: `import`: a Llama with rope scaling | config.json: rope_scaling is {...}: our Llama models
-        # have no such thing | 2
-        refused(llama, 'config.json: rope_scaling is {"rope_type":"llama3","factor":8.0}: our Llama models have no '
-                "such thing", rope_scaling={"rope_type": "llama3", "factor": 8.0})
-        refused(llama, "config.json: rope_type is \"yarn\": our Llama models have \"default\" alone",
-                rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
+        # bad input: `import`: a rotary scaling without what it needs | config.json: has no low_freq_factor, which
+        # its rotary scaling needs | 2
+        refused(llama, "config.json: has no low_freq_factor, which its rotary scaling needs",
+                rope_scaling={"rope_type": "llama3", "factor": 8.0})
+        # bad input: `import`: a rotary scaling that nobody knows | config.json: rope_type is spiral: our Llama models
+        # have default, linear, llama3, yarn, longrope and dynamic | 2
+        refused(llama, "config.json: rope_type is spiral: our Llama models have default, linear, llama3, yarn, longrope "
+                "and dynamic", rope_parameters={"rope_type": "spiral", "rope_theta": 1e4})
+        refused(llama, "config.json: twist is 2: our Llama models have no such thing",
+                rope_parameters={"rope_type": "default", "twist": 2})
         refused(llama, "config.json: sliding_window is 128", sliding_window=128)
-        refused(llama, "config.json: hidden_act is \"gelu\": our Llama models have \"silu\" alone", hidden_act="gelu")
-        refused(llama, "config.json: head_dim is 8: our Llama models have 4 alone", head_dim=8)
-        refused(llama, "config.json: attention_bias is true, but mlp_bias is false", attention_bias=True)
+        refused(llama, "config.json: partial_rotary_factor is 0.5: our Llama models have 1 alone",
+                partial_rotary_factor=0.5)
+        refused(llama, "config.json: hidden_act is gelu: our Llama models have silu and gelu_pytorch_tanh alone",
+                hidden_act="gelu")
+        refused(llama, "tensor model.layers.0.self_attn.q_proj.weight is (16, 16), but (32, 16) in the model", head_dim=8,
+                status=3)
+        refused(llama, "holds no tensor model.layers.0.self_attn.q_proj.bias (16)", attention_bias=True, status=3)
         refused(llama, "config.json: hidden_size is \"16\"", hidden_size="16")
-        refused(llama, "config.json: has no vocab_size", vocab_size=None)
-        # bad input: `import`: a model of another kind | config.json: model_type mistral is not one of gpt2,
-        # llama, bert, vit | 2
-        refused(llama, "config.json: model_type mistral is not one of gpt2, llama, bert, vit", model_type="mistral")
-        # bad input: `import`: a GPT-2 with another activation | config.json: activation_function is "relu": our
-        # GPT-2 models have "gelu_new" alone | 2
-        refused(gpt2, 'config.json: activation_function is "relu": our GPT-2 models have "gelu_new" alone',
+        # The defaults of the class.
+        refused(llama, "tensor model.embed_tokens.weight is (257, 16), but (32000, 16) in the model", vocab_size=None,
+                status=3)
+        # bad input: `import`: weights that are quantized | config.json: quantization_config: its weights are quantized,
+        # and our models take fp32, bf16 and fp16: import those that it was made from | 2
+        refused(llama, "config.json: quantization_config: its weights are quantized", quantization_config={"bits": 4})
+        # bad input: `import`: a mixture of experts, or another model that ours cannot be | config.json: model_type
+        # mixtral needs mixtures of experts, and is not one of llama, mistral, ... | 2
+        refused(llama, "config.json: model_type mixtral needs mixtures of experts, and is not one of llama, mistral, ",
+                model_type="mixtral")
+        # bad input: `import`: a model of another kind | config.json: model_type t5 is not one of llama, mistral, ... | 2
+        refused(llama, "config.json: model_type t5 is not one of llama, mistral, ", model_type="t5")
+        # bad input: `import`: a GPT-2 with another activation | config.json: activation_function is relu: our
+        # GPT-2 models have gelu and gelu_pytorch_tanh alone | 2
+        refused(gpt2, "config.json: activation_function is relu: our GPT-2 models have gelu and gelu_pytorch_tanh alone",
                 activation_function="relu")
         refused(gpt2, "config.json: scale_attn_by_inverse_layer_idx is true", scale_attn_by_inverse_layer_idx=True)
         refused(gpt2, "model.layers = 100000: must be at least 1 and at most 4096", n_layer=100000)
@@ -508,6 +524,51 @@ class Weights(ProgramTest):
         # BF16 and F16 can be imported | 3
         self.expect_refusal(3, "tensor ln_f.bias is of F64: F32, BF16 and F16 can be imported", "import", "--from",
                             self.model("wide", (config, bare)), "--output", "run2")
+
+    def test_what_wraps_a_model(self):
+        """Names of models in training, and of text models in models of texts and pictures."""
+        config, tensors = files.llama()
+        pictures = {"vision_tower.patch_conv.weight": (4, 3), "multi_modal_projector.linear_1.weight": (16, 4)}
+        outer = {"model_type": "mistral3", "text_config": {**config, "model_type": "mistral", "sliding_window": None},
+                 "vision_config": {}, "image_token_index": 10, "projector_hidden_act": "gelu",
+                 "tie_word_embeddings": False}
+        for number, (beginning, head, described, others) in enumerate((
+                ("module._orig_mod.model.", "module._orig_mod.", config, {}),
+                ("language_model.model.", "language_model.", outer, pictures),
+                ("model.language_model.", "", outer, {f"model.{name}": shape for name, shape in pictures.items()}))):
+            named = {(beginning + name.removeprefix("model.") if name.startswith("model.") else head + name): tensor
+                     for name, tensor in tensors.items()}
+            named.update((name, files.random_tensor(shape, name)) for name, shape in others.items())
+            folder = self.model(f"wrapped{number}", (described, named))
+            done = self.run_program("import", "--from", folder, "--output", f"run{number}", before=self.on(number))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("not read", done.stderr)
+            if others:
+                self.assertIn(f"do not have these parts: {', '.join(sorted(others))}", done.stderr)
+            self.expect_done("export", "--checkpoint", f"run{number}", "--output", f"out{number}")
+            self.assertEqual(files.read_folder(self.folder / f"out{number}"), tensors)
+        # bad input: `import`: a tensor twice, with and without what wraps it | ...: tensors ... and ... are the same one
+        # of a model | 3
+        twice = {**tensors, "module.model.norm.weight": tensors["model.norm.weight"]}
+        self.expect_refusal(3, "tensors model.norm.weight and module.model.norm.weight are the same one of a model", "import",
+                            "--from", self.model("twice", (config, twice)), "--output", "run9")
+
+    def test_pickles_and_pointers(self):
+        folder = self.model("llama", files.llama())
+        file = folder / "model.safetensors"
+        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+        # bad input: `import`: a pointer of Git LFS | ...: a pointer of Git LFS in place of the file: git lfs pull fetches
+        # it | 3
+        self.expect_refusal(3, "model.safetensors: a pointer of Git LFS in place of the file: git lfs pull fetches it",
+                            "import", "--from", folder, "--output", "run")
+        file.write_bytes(b"PK\x03\x04" + bytes(60))
+        self.expect_refusal(3, "model.safetensors: a pickle, which may run any program and is not read", "import", "--from",
+                            folder, "--output", "run")
+        file.rename(folder / "pytorch_model.bin")
+        # bad input: `import`: a folder with a pickle | ...: holds pytorch_model.bin, a pickle, which may run any program and
+        # is not read: transformers converts it, ... | 3
+        self.expect_refusal(3, "holds pytorch_model.bin, a pickle, which may run any program and is not read: transformers "
+                            "converts it, AutoModelForCausalLM", "import", "--from", folder, "--output", "run")
 
     def test_a_head_that_was_said_to_be_the_embedding(self):
         config, tensors = files.gpt2()
@@ -615,11 +676,11 @@ class Weights(ProgramTest):
             # 1500M, 64G or 80GiB | 2
             self.expect_refusal(2, f"shard-size {size}" if size else "shard-size", "export", "--checkpoint", "run",
                                 "--output", "out", "--shard-size", size)
-        # bad input: `export`: a mixture of GPT-2 and Llama | this model is neither a GPT-2 (...) nor a Llama
-        # (...), so other programs have no names for it; --format onnx can hold it | 2
+        # bad input: `export`: a mixture of GPT-2 and Llama | this model is not one that transformers has (...): ..., so
+        # other programs have no names for it; --format onnx can hold it | 2
         self.prepare()
         self.train("--model.preset", "test-gpt", "--model.vocabulary", 257, "--model.norm", "rms", "--run.steps", 1)
-        self.expect_refusal(2, "this model is neither a GPT-2 (model.norm layer", "export", "--checkpoint", "run",
+        self.expect_refusal(2, "this model is not one that transformers has (Llama, Mistral, ", "export", "--checkpoint", "run",
                             "--output", "out")
 
 

@@ -48,6 +48,10 @@ struct Model {
   // The model as other programs store it; empty: none does. Throws ConfigError where they know no
   // such model of the family.
   std::function<ForeignModel()> foreign = {};
+  // The same for a family whose models other programs have under several types: as that type has
+  // it. It is a model_type, which an import has from config.json; or a ForeignModel::format, which
+  // an export has from the import before it, and which counts only where it is all of the model.
+  std::function<ForeignModel(std::string_view type)> foreign_as = {};
   // The parameters whose shapes follow from the number of classes, and which nothing but the
   // outputs depends on: those that another task begins with fresh values. Empty: there are none.
   std::vector<std::string> head = {};
@@ -108,6 +112,7 @@ bool depends_on_micro(const ModelRequest& request);
 // A model that a config.json of transformers describes.
 struct ForeignRequest {
   ModelRequest model;
+  std::string type;                   // as ForeignKeys::type
   std::vector<std::string> not_read;  // fields that we do not know
 };
 // Throws ConfigError for a model_type that no family reads, and what the family throws.

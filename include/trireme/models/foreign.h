@@ -50,6 +50,10 @@ struct ForeignModel {
   std::vector<std::string> left_out = {};
   // Endings of names, and how older files have them: "LayerNorm.weight", "LayerNorm.gamma".
   std::vector<std::pair<std::string, std::string>> older_endings = {};
+  // Beginnings of names in the files of models that this one is a part of, and what they are here:
+  // "model.language_model.", "model."; and those of the other parts, which are left out.
+  std::vector<std::pair<std::string, std::string>> other_beginnings = {};
+  std::vector<std::string> left_out_beginnings = {};
   // Returns the text of config.json, for which only an export asks; empty: there is none.
   std::function<std::string()> config = {};
 };
@@ -58,6 +62,7 @@ struct ForeignModel {
 struct ForeignKeys {
   OptionValues keys;                  // model.*
   std::vector<std::string> not_read;  // fields that we do not know
+  std::string type = {};              // for Model::foreign_as; empty: the family has one type
 };
 
 // Our parameter of the same shape and layout.

@@ -1,8 +1,9 @@
-// GPT-2 and Llama as transformers has them: the names of their tensors, and their config.json.
+// Decoders as transformers has them: the names of their tensors, and their config.json.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/models/family.h"
 #include "trireme/models/foreign.h"
@@ -11,20 +12,19 @@
 
 namespace trireme::models {
 
-// Whether the model is a GPT-2 (layer norms, GELU, learned positions, biases, as many key and value
-// heads as heads) or a Llama (RMS norms, SwiGLU, rotary positions). GPT-2's matrices are transposed
-// in files, and its query, key and value are one tensor.
+// Whether a type of transformers' is this model, all its choices included.
 bool has_transformers_names(const GptConfig& config);
-// Throws ConfigError for a model that is neither; the message says by which keys.
-ForeignModel transformers_model(const GptConfig& config);
+// The model as the first such type has it, or the one that is preferred: Model::foreign_as. Throws
+// ConfigError if there is none.
+ForeignModel transformers_model(const GptConfig& config, std::string_view preferred = {});
 
-// The keys of the model that a config.json of model_type "gpt2" or "llama" describes. All fields
-// that change a forward are read, and those that nobody knows are listed. A file may hold another
-// lm_head than the embedding that its config.json ties it to: then an import keeps it, as a model
-// with model.tied false. Throws ConfigError, which names the field, for what our models do not
-// have: rope scaling, sliding windows, other activations, a head_dim of its own, biases in some of
-// Llama's layers alone.
-ForeignKeys keys_of_gpt2(const Json& config);
-ForeignKeys keys_of_llama(const Json& config);
+// The values of model_type that keys_of_transformers reads.
+std::vector<std::string_view> transformers_types();
+// The keys of the model that a config.json of such a type describes; of a model of texts and
+// pictures, those of the text model in it. Fields that nobody knows are listed. Throws ConfigError,
+// which names the field, for what our models do not have.
+ForeignKeys keys_of_transformers(const Json& config);
+// What our models lack of a decoder of another model_type; empty: nobody knows.
+std::string missing_in_our_models(std::string_view model_type);
 
 }  // namespace trireme::models
