@@ -193,10 +193,11 @@ GraphValue gelu_by_tanh(OnnxBuilder& graph, const GraphValue& x) {
 GraphValue add_mlp(OnnxBuilder& graph, const TransformerSizes& sizes, const std::string& name,
                    const GraphValue& x) {
   const Shape up_shape = {sizes.hidden, sizes.width};
-  const auto layer = [&](const GraphValue& in, const char* part, const Shape& shape) {
-    return graph.linears(in, {{name + part, shape}}, sizes.biases.mlp).front();
-  };
-  GraphValue hidden = layer(x, ".up", up_shape);
+  std::vector<OnnxBuilder::Linear> first = {{name + ".up", up_shape}};
+  if (nn::is_gated(sizes.activation)) first.insert(first.begin(), {name + ".gate", up_shape});
+  const std::vector<GraphValue> inside = graph.linears(x, first, sizes.biases.mlp);
+  const GraphValue& gate = inside.front();
+  GraphValue hidden = inside.back();
   switch (sizes.activation) {
     case nn::ActivationKind::kGelu:
       hidden = gelu_by_tanh(graph, hidden);
@@ -205,16 +206,16 @@ GraphValue add_mlp(OnnxBuilder& graph, const TransformerSizes& sizes, const std:
       hidden = add_gelu_erf(graph, hidden);
       break;
     case nn::ActivationKind::kGeglu:
-      hidden = graph.apply("Mul", {gelu_by_tanh(graph, layer(x, ".gate", up_shape)), hidden});
+      hidden = graph.apply("Mul", {gelu_by_tanh(graph, gate), hidden});
       break;
     case nn::ActivationKind::kSwiglu: {
-      const GraphValue gate = layer(x, ".gate", up_shape);
       const GraphValue swish = graph.apply("Mul", {gate, graph.apply("Sigmoid", {gate})});
       hidden = graph.apply("Mul", {swish, hidden});
       break;
     }
   }
-  return layer(hidden, ".down", {sizes.width, sizes.hidden});
+  return graph.linears(hidden, {{name + ".down", {sizes.width, sizes.hidden}}}, sizes.biases.mlp)
+      .front();
 }
 
 }  // namespace

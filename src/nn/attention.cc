@@ -34,7 +34,7 @@ HeadNorms::HeadNorms(const LayerContext& context, const Options& options,
           {.name = weight,
            .placement = Placement::whole({options.head_size}),
            .initial = initial,
-           .holders = {.ranks = {Axis::kTensor, ranks}, .partial = ranks > 1},
+           .holders = {.ranks = ranks > 1 ? Span(Axis::kTensor) : Span(), .partial = ranks > 1},
            .decay = false});
     }
     return &context.parameters.add(

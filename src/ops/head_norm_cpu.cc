@@ -169,15 +169,17 @@ void head_norm_backward_weight(Context& ctx, const HeadNorm& norm, const Tensor&
     }
   });
   const Tensor sums = ctx.allocate({columns}, DType::kF32, MemoryUse::kWorkspace);
-  std::fill_n(sums.data<float>(), columns, 0.0f);
+  on_this_thread(ctx, [&] { std::fill_n(sums.data<float>(), columns, 0.0f); });
   add_parts(ctx, parts.data<float>(), count, columns, sums.data<float>());
-  const auto add_to = [&](const Tensor& gradient, std::int64_t begin) {
-    if (!gradient.defined()) return;
-    kernels().elementwise.add(gradient.data<float>(), sums.data<float>() + begin,
-                              gradient.data<float>(), gradient.elements());
-  };
-  add_to(dquery, 0);
-  add_to(dkey, queries);
+  on_this_thread(ctx, [&] {
+    const auto add_to = [&](const Tensor& gradient, std::int64_t begin) {
+      if (!gradient.defined()) return;
+      kernels().elementwise.add(gradient.data<float>(), sums.data<float>() + begin,
+                                gradient.data<float>(), gradient.elements());
+    };
+    add_to(dquery, 0);
+    add_to(dkey, queries);
+  });
 }
 
 }  // namespace trireme::ops::cpu

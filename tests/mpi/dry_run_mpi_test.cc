@@ -16,6 +16,7 @@
 #include "trireme/tasks/texts.h"
 
 #include "support/batches.h"
+#include "support/decoder_choices.h"
 #include "support/equality.h"
 #include "support/mpi_test.h"
 #include "support/small_convolutional.h"
@@ -42,6 +43,7 @@ struct Case {
   // computed anew between steps.
   const char* network = nullptr;
   bool recomputes = false;
+  const DecoderChoices* choices = nullptr;
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -54,6 +56,7 @@ GridShape sharded(int data, int shards, int pipeline, int tensor) {
 models::GptConfig model_of(const Case& c) {
   models::GptConfig model = c.llama ? small_llama() : small_gpt();
   model.dropout = c.dropout;
+  if (c.choices != nullptr) c.choices->apply(model);
   return model;
 }
 
@@ -331,6 +334,31 @@ const Case kCases[] = {
      .clips_each = true},
     {.name = "lengths", .grid = {1, 2, 1}, .rule = "lamb", .averages = true, .clips_each = true},
     {.name = "schedule_free", .grid = sharded(2, 2, 1, 1), .rule = "schedule_free"},
+    {.name = "gemma3",
+     .grid = {1, 1, 1},
+     .llama = true,
+     .recompute = 1,
+     .choices = &kDecoderChoices[0]},
+    {.name = "gemma3_tensor",
+     .grid = {1, 1, 2},
+     .llama = true,
+     .bf16 = true,
+     .choices = &kDecoderChoices[0]},
+    {.name = "olmo2_tensor4", .grid = {1, 1, 4}, .llama = true, .choices = &kDecoderChoices[1]},
+    {.name = "neox_pipeline",
+     .grid = {1, 2, 1},
+     .llama = true,
+     .bf16 = true,
+     .choices = &kDecoderChoices[2]},
+    {.name = "cohere2_shards",
+     .grid = sharded(2, 2, 1, 1),
+     .llama = true,
+     .whole_weights = false,
+     .choices = &kDecoderChoices[3]},
+    {.name = "granite_mixed",
+     .grid = sharded(2, 2, 1, 2),
+     .llama = true,
+     .choices = &kDecoderChoices[4]},
     {.name = "statistics", .grid = {1, 1, 1}, .averages = true, .network = "mobilenet"},
     {.name = "statistics_data",
      .grid = {2, 1, 1},

@@ -18,6 +18,7 @@
 #include "trireme/base/log.h"
 
 #include "support/comm_values.h"
+#include "support/decoder_choices.h"
 #include "support/mpi_test.h"
 #include "support/told_observation.h"
 #include "support/whole_product.h"
@@ -111,8 +112,9 @@ class Equality : public ::testing::Test {
   const Observed& reference(const EqualityCase& test) { return references_.at(key_of(test)); }
 
   static std::string key_of(const EqualityCase& test) {
-    return fmt::format("{} {} {} {} {} {} {} {}", test.model.kv_heads, test.model.layers,
-                       test.model.tied, test.model.biases.mlp, test.micro_batches, name_of(test.compute),
+    return fmt::format("{} {} {} {} {} {} {} {} {}", test.choices, test.model.kv_heads,
+                       test.model.layers, test.model.tied, test.model.biases.qkv,
+                       test.micro_batches, name_of(test.compute),
                        fmt::join(test.frozen.patterns(), ","), test.rule);
   }
 
@@ -251,6 +253,35 @@ std::vector<EqualityCase> schedule_cases(int ranks) {
 
 TEST_F(Equality, EveryScheduleFollowsOneRank) {
   check_all(schedule_cases(runtime_.size()), "chunks and zero-bubble");
+}
+
+// Models that choose otherwise than GPT-2 and Llama; a grid takes one of them, the next grid the
+// next one. Where the tensor ranks hold copies of key heads it is the one that normalizes all heads
+// together, besides.
+TEST_F(Equality, PublishedChoicesFollowOneRank) {
+  std::vector<EqualityCase> chosen;
+  std::size_t number = 0;
+  const auto add = [&](const GridShape& grid, const DecoderChoices& choices) {
+    EqualityCase test = base_case(grid, true, chosen.size() % 2 == 0);
+    choices.apply(test.model);
+    test.choices = choices.name;
+    test.steps = 3;  // norms of small heads let rounding grow from step to step
+    test.sequence_parallel = grid[Axis::kTensor] > 1 && chosen.size() % 3 == 0;
+    chosen.push_back(test);
+  };
+  for (const GridShape& grid : factorizations(runtime_.size())) {
+    for (const DecoderChoices& choices : kDecoderChoices) {
+      if (whole_product() || number % std::size(kDecoderChoices) == 0) add(grid, choices);
+      ++number;
+    }
+    ++number;
+  }
+  for (const DecoderChoices& choices : kDecoderChoices) {
+    if (!whole_product() && runtime_.size() % 3 != 0) {
+      add({1, 1, runtime_.size()}, choices);
+    }
+  }
+  check_all(chosen, "choices of published models");
 }
 
 void expect_same_bits(const LocalParts& expected, const LocalParts& observed,

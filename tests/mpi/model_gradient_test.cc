@@ -10,6 +10,7 @@
 #include "trireme/nn/layers.h"
 #include "trireme/ops/norm.h"
 
+#include "support/decoder_choices.h"
 #include "support/equality.h"
 #include "support/mpi_test.h"
 #include "support/ops_testing.h"
@@ -17,7 +18,7 @@
 namespace trireme::testing {
 namespace {
 
-class ModelGradient : public ::testing::TestWithParam<bool> {
+class ModelGradient : public ::testing::TestWithParam<const char*> {
  protected:
   double loss(parallel::TrainerStep& step) {
     const auto batches = make_batches(ctx_, shape_, 0, 2, false);
@@ -32,9 +33,14 @@ class ModelGradient : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(ModelGradient, EqualsCentralDifferences) {
-  models::GptConfig model = models::gpt_preset(GetParam() ? "test-llama" : "test-gpt");
+  const std::string name = GetParam();
+  models::GptConfig model = models::gpt_preset(name == "gpt2" ? "test-gpt" : "test-llama");
   model.layers = 2;
-  model.tied = !GetParam();
+  model.tied = name == "gpt2";
+  for (const DecoderChoices& choices : kDecoderChoices) {
+    if (name == choices.name) choices.apply(model);
+  }
+  model.layers = std::max<std::int64_t>(model.layers, model.window_layers.size());
   parallel::TrainerStep step(ctx_, grid_, models::gpt_plan(model), {});
   // Larger weights than a fresh model's, so that every gradient stands out from rounding.
   for (const nn::FlatGroup* group : step.stage().groups()) {
@@ -66,8 +72,14 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ModelGradient, ::testing::Values(false, true),
-                         [](const auto& family) { return family.param ? "llama" : "gpt2"; });
+std::vector<const char*> decoders() {
+  std::vector<const char*> names = {"gpt2", "llama"};
+  for (const DecoderChoices& choices : kDecoderChoices) names.push_back(choices.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ModelGradient, ::testing::ValuesIn(decoders()),
+                         [](const auto& family) { return std::string(family.param); });
 
 // Layers alone on a tape.
 class Layers : public ::testing::Test {

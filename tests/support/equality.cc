@@ -221,6 +221,7 @@ std::string EqualityCase::to_string() const {
                      : model.tied ? ", tied"
                                   : ", untied",
                      other                              ? ""
+                     : !choices.empty()                 ? ", " + choices
                      : model.norm == nn::NormKind::kRms ? ", llama"
                                                         : ", gpt2",
                      compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
@@ -398,8 +399,9 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
 }
 
 bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model) {
-  return model.positions == nn::PositionKind::kLearned &&
-         name.find("attention.key.bias") != std::string::npos;
+  if (name.find("attention.key.bias") == std::string::npos) return false;
+  const std::int64_t layer = std::stoll(name.substr(name.find('.') + 1));  // blocks.LAYER.
+  return !model.turns(layer) && model.query_key_norm == nn::QueryKeyNorm::kNone;
 }
 
 }  // namespace trireme::testing

@@ -31,6 +31,7 @@ struct OtherModel {
 struct EqualityCase {
   models::GptConfig model;
   BatchShape batch;
+  std::string choices = "";              // what tells `model` apart, in messages
   std::optional<OtherModel> other = {};  // in the place of model and batch
   int micro_batches = 5;                 // per step
   GridShape grid;
@@ -136,7 +137,7 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
 
 // Whether a parameter's gradient is zero in exact arithmetic. A constant added to all scores of a
 // query changes nothing, so the key bias has no gradient if positions do not enter the attention
-// (learned positions, unlike rotary ones).
+// (learned positions, unlike rotary ones), and keys are not normalized.
 bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model);
 
 }  // namespace trireme::testing

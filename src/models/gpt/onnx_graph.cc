@@ -1,6 +1,8 @@
 #include "models/gpt/onnx_graph.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "models/gpt/transformers_names.h"
@@ -8,12 +10,27 @@
 
 namespace trireme::models {
 
+namespace {
+
+// transformers' names and layouts, unless that has none, or mixes the rows of our layers (as
+// GPT-NeoX does head by head): a graph has one product for layers that lie one after the other.
+std::optional<ForeignModel> foreign_layers(const GptConfig& config) {
+  if (!has_transformers_names(config)) return std::nullopt;
+  ForeignModel model = transformers_model(config);
+  constexpr std::size_t kQueryKeyValue = 3;
+  const bool mixes = std::ranges::any_of(model.tensors, [](const ForeignTensor& tensor) {
+    return tensor.parts.size() > kQueryKeyValue;
+  });
+  if (mixes) return std::nullopt;
+  return model;
+}
+
+}  // namespace
+
 OnnxModel onnx_model(const GptConfig& config, DType weights) {
   const TransformerSizes sizes = transformer_sizes(config);
   const Shape table = {config.vocabulary, config.width};
-  OnnxBuilder graph(
-      has_transformers_names(config) ? std::optional(transformers_model(config)) : std::nullopt,
-      weights);
+  OnnxBuilder graph(foreign_layers(config), weights);
   const GraphValue tokens = graph.input("tokens", OnnxType::kInt64, {"batch", "length"});
   graph.enter("embedding");
   const GraphValue numbers = position_numbers(graph, tokens);

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "models/vit/vit.h"
+#include "support/decoder_choices.h"
 #include "support/pairwise.h"
 #include "support/simulated_training.h"
 #include "support/small_bert.h"
@@ -28,6 +29,18 @@ EqualityCase gpt_case(bool tied) {
   test.model.dropout = 0.1f;
   test.batch.micro = kSamples;
   test.batch.length = 8;
+  return test;
+}
+
+// A Llama with choices of published models, in 9 blocks.
+EqualityCase decoder_case(const char* name) {
+  EqualityCase test = gpt_case(false);
+  test.model = models::gpt_preset("test-llama");
+  test.model.dropout = 0.1f;
+  test.choices = name;
+  for (const DecoderChoices& choices : kDecoderChoices) {
+    if (test.choices == choices.name) choices.apply(test.model);
+  }
   return test;
 }
 
@@ -81,9 +94,14 @@ struct Family {
 };
 
 std::vector<Family> families() {
-  return {{"gpt, tied", gpt_case(true)}, {"gpt, untied", gpt_case(false)},
-          {"bert", bert_case()},         {"mobilenet_v2", mobilenet_case()},
-          {"resnet", resnet_case()},     {"vit", vit_case()}};
+  return {{"gpt, tied", gpt_case(true)},
+          {"gpt, untied", gpt_case(false)},
+          {"gemma3", decoder_case("gemma3")},
+          {"olmo2", decoder_case("olmo2")},
+          {"bert", bert_case()},
+          {"mobilenet_v2", mobilenet_case()},
+          {"resnet", resnet_case()},
+          {"vit", vit_case()}};
 }
 
 std::size_t blocks_of(const EqualityCase& test) {
