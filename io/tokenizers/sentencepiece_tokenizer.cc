@@ -1,5 +1,8 @@
 #include "io/tokenizers/sentencepiece_tokenizer.h"
 
+#include <algorithm>
+#include <deque>
+
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
@@ -34,17 +37,62 @@ bool spans_words(std::string_view bytes) {
   return word != std::string_view::npos && bytes.find(' ', word) != std::string_view::npos;
 }
 
+// The characters that words begin with in most models.
+bool begins_words(char32_t character) {
+  return character == 0x2581 || character == '\n';
+}
+
+bool is_valid(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+// A NormalizerSpec (sentencepiece_model.proto, field 3 of ModelProto) that keeps every byte: name
+// "identity" (1), no character map (2), no dummy prefix (3), no removal of extra spaces (4), spaces
+// escaped (5). Protocol buffers merge an appended message into the one before it: later values win.
+constexpr std::string_view kIdentityNormalizer(
+    "\x1a\x12"
+    "\x0a\x08identity"
+    "\x12\x00"
+    "\x18\x00"
+    "\x20\x00"
+    "\x28\x01",
+    20);
+
 }  // namespace
 
-SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& origin)
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
+                                               const std::string& origin)
     : model_(std::move(model)),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  const auto status = processor_->LoadFromSerializedProto(model_);
+  // The library gets texts in normal form.
+  const auto status = processor_->LoadFromSerializedProto(
+      mode == Mode::kExact ? model_ + std::string(kIdentityNormalizer) : model_);
   if (!status.ok()) {
     throw DataError(
         fmt::format("{}: not a SentencePiece model ({})", origin, shown(status.error_message())));
   }
   find_special_tokens(origin);
+  if (mode != Mode::kExact) return;
+  for (int id = 0; id < processor_->GetPieceSize(); ++id) {
+    if (!processor_->IsControl(id) && !processor_->IsByte(id)) {
+      find_pairs(processor_->IdToPiece(id));
+    }
+  }
+  exact_.emplace(model_, origin);
+  if (exact_->has_prefix()) set_leading_space();
+}
+
+void SentencePieceTokenizer::find_pairs(std::string_view piece) {
+  char32_t last = 0;
+  for_each_character(piece, [&](char32_t c, std::string_view) {
+    if (last != 0 && begins_words(c)) pairs_.emplace(last, c);
+    last = c;
+  });
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
@@ -97,8 +145,9 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
   set_vocabulary(std::move(bytes), end, std::move(special_tokens));
 }
 
-void SentencePieceTokenizer::add_tokens(std::string_view bytes, TextPart,
+void SentencePieceTokenizer::add_tokens(std::string_view bytes, TextPart part,
                                         std::vector<std::int32_t>& tokens) const {
+  if (exact_) return add_exact(bytes, part == TextPart::kBegins, tokens);
   WordCache cache;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
@@ -111,6 +160,86 @@ void SentencePieceTokenizer::add_tokens(std::string_view bytes, TextPart,
     tokens.push_back(newline_token_);
     bytes.remove_prefix(newline + 1);
   }
+}
+
+void SentencePieceTokenizer::add_exact(std::string_view bytes, bool begins,
+                                       std::vector<std::int32_t>& tokens) const {
+  WordCache cache;
+  std::deque<std::string> texts;  // what the cache's words are views of
+  const auto add = [&](std::string_view text, bool ends) {
+    std::string_view left = texts.emplace_back(exact_->apply(text, begins, ends));
+    begins = false;
+    while (!left.empty()) {
+      const std::size_t length = unit_length(left);
+      const auto unit = cache.tokens(
+          left.substr(0, length), [&](std::string_view word, std::vector<std::int32_t>& made) {
+            std::vector<int> ids;
+            const auto status = processor_->Encode({word.data(), word.size()}, &ids);
+            if (!status.ok()) throw DataError(fmt::format("SentencePiece: {}", status.ToString()));
+            made.insert(made.end(), ids.begin(), ids.end());
+          });
+      tokens.insert(tokens.end(), unit.begin(), unit.end());
+      left.remove_prefix(length);
+    }
+  };
+  std::size_t begin = 0, at = 0;
+  while (at < bytes.size()) {
+    const std::size_t length = utf8_length(bytes.substr(at));
+    if (length == 0) {
+      if (at > begin) add(bytes.substr(begin, at - begin), false);
+      encode_bytes(bytes.substr(at, 1), tokens);
+      begins = false;
+      begin = at + 1;
+    }
+    at += std::max<std::size_t>(length, 1);
+  }
+  if (at > begin) add(bytes.substr(begin), true);
+}
+
+std::size_t SentencePieceTokenizer::unit_length(std::string_view text) const {
+  std::size_t at = utf8_length(text);
+  for (char32_t last = first_character(text); at < text.size();) {
+    const bool is_ascii = (text[at] & 0x80) == 0;
+    const char32_t next =
+        is_ascii ? static_cast<char32_t>(text[at]) : first_character(text.substr(at));
+    if (begins_words(next) && !pairs_.contains({last, next})) return at;
+    last = next;
+    at += is_ascii ? 1 : utf8_length(text.substr(at));
+  }
+  return text.size();
+}
+
+// A place before white space where the sides are normalised by themselves, and no piece goes
+// across.
+std::size_t SentencePieceTokenizer::cut(std::string_view bytes) const {
+  constexpr std::size_t kContext = 256;
+  if (!exact_) return Tokenizer::cut(bytes);
+  int tries = 64;
+  for (std::size_t at = bytes.size(); at-- > 1 && tries > 0;) {
+    if (bytes[at] != ' ' && bytes[at] != '\n') continue;
+    const std::size_t last = last_character_begin(bytes.substr(0, at));
+    const std::size_t word = bytes.find_first_not_of(" \n\r\t", at);
+    if (word == std::string_view::npos) continue;
+    const std::size_t end = word + utf8_length(bytes.substr(word));
+    if (utf8_length(bytes.substr(last)) != at - last || end == word || end == bytes.size())
+      continue;
+    const char32_t before = first_character(bytes.substr(last));
+    if (!is_letter(before) && !is_numeric(before) && !is_punctuation(before)) continue;
+    --tries;
+    std::size_t begin = at - std::min(at, kContext);
+    while (begin < last && !is_valid(bytes.substr(begin, at - begin))) ++begin;
+    const std::string left = exact_->apply(bytes.substr(begin, at - begin), false, false);
+    const std::string right = exact_->apply(bytes.substr(at, end - at), false, false);
+    if (left.empty() || right.empty()) continue;
+    const char32_t first = first_character(right);
+    const char32_t end_of_left = first_character(left.substr(last_character_begin(left)));
+    const bool is_apart =
+        begins_words(first) && !begins_words(end_of_left) && !pairs_.contains({end_of_left, first});
+    if (is_apart && exact_->apply(bytes.substr(begin, end - begin), false, false) == left + right) {
+      return at;
+    }
+  }
+  return 0;
 }
 
 // A unit is a run of spaces and the word after it, or, if pieces span words, the whole segment.
@@ -178,6 +307,15 @@ void SentencePieceTokenizer::encode_text(std::string_view text,
 void SentencePieceTokenizer::encode_bytes(std::string_view bytes,
                                           std::vector<std::int32_t>& tokens) const {
   for (const char c : bytes) tokens.push_back(byte_token_[static_cast<unsigned char>(c)]);
+}
+
+TokenizerPtr load_sentencepiece(std::string model, const std::string& origin) {
+  using Mode = SentencePieceTokenizer::Mode;
+  auto lossless = std::make_shared<SentencePieceTokenizer>(model, Mode::kLossless, origin);
+  const bool is_own = SentencePieceNormalizer(model, origin).is_plain() &&
+                      lossless->special_token(kTrainedEnd) == lossless->end_of_text();
+  if (is_own) return lossless;
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), Mode::kExact, origin);
 }
 
 }  // namespace trireme

@@ -3,10 +3,14 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "trireme/io/tokenizer.h"
 
+#include "io/tokenizers/sentencepiece_normalizer.h"
 #include "io/tokenizers/word_cache.h"
 
 namespace sentencepiece {
@@ -15,20 +19,33 @@ class SentencePieceProcessor;
 
 namespace trireme {
 
+// The piece that ends texts in models that we train.
+constexpr std::string_view kTrainedEnd = "<|endoftext|>";
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
+  // Without loss: line by line, the model's normalisation is left out. Exact: the tokens that
+  // SentencePiece itself gives, but for bytes that are not UTF-8, which become their tokens.
+  enum class Mode { kLossless, kExact };
+  static constexpr std::string_view kKind = "sentencepiece", kExactKind = "sentencepiece:exact";
+
   // `model` is a serialised ModelProto; `origin` names it in errors. Throws DataError.
-  SentencePieceTokenizer(std::string model, const std::string& origin);
+  SentencePieceTokenizer(std::string model, Mode mode, const std::string& origin);
   ~SentencePieceTokenizer() override;
 
-  std::string_view kind() const override { return "sentencepiece"; }
+  std::string_view kind() const override { return exact_ ? kExactKind : kKind; }
   std::string description() const override;
   const std::string& model() const override { return model_; }
+  std::size_t cut(std::string_view bytes) const override;
 
  private:
   void add_tokens(std::string_view bytes, TextPart part,
                   std::vector<std::int32_t>& tokens) const override;
   void find_special_tokens(const std::string& origin);
+  void find_pairs(std::string_view piece);
+  void add_exact(std::string_view bytes, bool begins, std::vector<std::int32_t>& tokens) const;
+  // How much of a text in normal form can be encoded by itself.
+  std::size_t unit_length(std::string_view text) const;
   void encode_segment(std::string_view segment, WordCache& cache,
                       std::vector<std::int32_t>& tokens) const;
   void encode_unit(std::string_view unit, std::vector<std::int32_t>& tokens) const;
@@ -39,11 +56,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   std::array<std::int32_t, 256> byte_token_{};
   std::int32_t newline_token_ = 0;
+  std::optional<SentencePieceNormalizer> exact_;  // none: without loss
+  // What characters come before which in pieces; only before those that words begin with.
+  std::set<std::pair<char32_t, char32_t>> pairs_;
   // Whether no piece extends past the end of a word, so that each word can be encoded by itself.
   bool words_are_independent_ = true;
 };
 
-// A model made by others, without its normalisation and dummy prefix. Throws DataError.
+// A model from a file. Those that train_sentencepiece made are without loss, others exact. Throws
+// DataError.
 TokenizerPtr load_sentencepiece(std::string model, const std::string& origin);
 
 }  // namespace trireme

@@ -46,24 +46,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-// A NormalizerSpec (sentencepiece_model.proto, field 3 of ModelProto) that keeps every byte: name
-// "identity" (1), no character map (2), no dummy prefix (3), no removal of extra spaces (4), spaces
-// escaped (5). Protocol buffers merge an appended message into the one before it: later values win.
-constexpr std::string_view kIdentityNormalizer(
-    "\x1a\x12"
-    "\x0a\x08identity"
-    "\x12\x00"
-    "\x18\x00"
-    "\x20\x00"
-    "\x28\x01",
-    20);
-
 }  // namespace
-
-TokenizerPtr load_sentencepiece(std::string model, const std::string& origin) {
-  model += kIdentityNormalizer;
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), origin);
-}
 
 TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training) {
   if (training.vocabulary < kSmallestSentencePieceVocabulary) {
@@ -83,7 +66,7 @@ TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTra
       {"bos_id", "-1"},
       {"eos_id", "1"},
       {"pad_id", "-1"},
-      {"eos_piece", "<|endoftext|>"},
+      {"eos_piece", std::string(kTrainedEnd)},
       // Unigram sums its expectations thread by thread, so the number of threads affects the
       // vocabulary.
       {"num_threads", "2"},
@@ -98,7 +81,8 @@ TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTra
         "text is needed (SentencePiece: {})",
         training.vocabulary, sample.size(), status.error_message()));
   }
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), "the trained model");
+  return std::make_shared<SentencePieceTokenizer>(
+      std::move(model), SentencePieceTokenizer::Mode::kLossless, "the trained model");
 }
 
 }  // namespace trireme

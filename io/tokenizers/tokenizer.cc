@@ -84,8 +84,10 @@ TokenizerPtr make_byte_tokenizer() {
 TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "byte") return make_byte_tokenizer();
   if (kind == NumberTokenizer::kKind) return std::make_shared<NumberTokenizer>(model);
-  if (kind == "sentencepiece") {
-    return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
+  using Pieces = SentencePieceTokenizer;
+  if (kind == Pieces::kKind || kind == Pieces::kExactKind) {
+    const auto mode = kind == Pieces::kKind ? Pieces::Mode::kLossless : Pieces::Mode::kExact;
+    return std::make_shared<Pieces>(std::string(model), mode, "the stored tokenizer");
   }
   constexpr std::string_view kHuggingFace = HuggingFaceTokenizer::kKind;
   if (kind == kHuggingFace || kind.starts_with(fmt::format("{}:", kHuggingFace))) {

@@ -96,7 +96,7 @@ class NormalizerReader : PartReader {
       return Normalizers::Replace{pattern_of(part), part.at("content").text()};
     }
     if (type == "Precompiled") {
-      return CharacterMap(part.at("precompiled_charsmap").text(), origin_);
+      return CharacterMap::from_base64(part.at("precompiled_charsmap").text(), origin_);
     }
     refuse(fmt::format("the normalizer {} is not supported", shown(type)));
   }

@@ -108,10 +108,11 @@ TokenizerPtr make_byte_tokenizer();
 // `end_of_text` names the added token that ends texts; empty: the file's own. Throws DataError that
 // names the part of the file that is not supported.
 //
-// The normalisation and the dummy prefix of a SentencePiece model are ignored, because both lose
-// bytes. Throws DataError unless the model holds the 256 byte pieces (byte_fallback) and an
-// end-of-text, begin-of-text or padding piece, which then ends texts, and ConfigError if
-// `end_of_text` is given.
+// A SentencePiece model gives the tokens that SentencePiece gives, with its normalisation and its
+// dummy prefix, but that bytes that are not UTF-8 become their tokens; one that
+// train_sentencepiece() made leaves nothing out. Throws DataError unless the model holds the 256
+// byte pieces (byte_fallback) and an end-of-text, begin-of-text or padding piece, which then ends
+// texts, and ConfigError if `end_of_text` is given.
 TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text = "");
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
