@@ -160,7 +160,8 @@ class Session {
   GenerationOptions options() const {
     GenerationOptions options{.sampling = given_.sampling,
                               .seed = static_cast<std::uint64_t>(given_.seed),
-                              .tokens = given_.tokens};
+                              .tokens = given_.tokens,
+                              .vocabulary = tokenizer_->vocabulary()};
     if (model_.training().data.mask_documents) options.document_end = tokenizer_->end_of_text();
     if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
     return options;

@@ -146,6 +146,10 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
     ctx_.stream.synchronize();
     const bool finite =
         std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+    // Rows of padding are never drawn.
+    if (options_.vocabulary > 0 && options_.vocabulary < std::ssize(values)) {
+      values.resize(static_cast<std::size_t>(options_.vocabulary));
+    }
     token = finite ? sample_token(values, options_.sampling,
                                   sampling_uniform(options_.seed, number,
                                                    static_cast<std::uint64_t>(position)))

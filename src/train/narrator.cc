@@ -160,7 +160,14 @@ std::string recompute_text(const Config::Recompute& recompute) {
 
 std::string data_text(const StartedRun& run) {
   const double read = static_cast<double>(run.config.run.steps) * run.config.batch.global;
-  return fmt::format("{}; the run reads {:.2f} epochs", run.data.description(),
+  const auto tokens = run.data.facts().vocabulary;
+  const auto rows = option_value<int>(run.config.model.keys, "model", "vocabulary");
+  const std::string padding =
+      tokens && rows && *rows > *tokens
+          ? fmt::format(" (model.vocabulary is {}: {} rows stand for no token)", *rows,
+                        *rows - *tokens)
+          : "";
+  return fmt::format("{}{}; the run reads {:.2f} epochs", run.data.description(), padding,
                      read / static_cast<double>(run.data.samples()));
 }
 

@@ -804,7 +804,7 @@ class Train(unittest.TestCase):
                 (2, ["--grid.pipeline", "2", "--grid.chunks", "2"], 2, "grid.chunks is 2, but grid.schedule 1f1b"),
                 # bad input: `train`: a vocabulary that is not the data's | model.vocabulary is ..., but the
                 # data has ... tokens | 2
-                (2, ["--model.vocabulary", "300"], 2, "model.vocabulary is 300"),
+                (2, ["--model.vocabulary", "60"], 2, "model.vocabulary is 60"),
                 # bad input: `train`: fewer micro-batches than replicas | ... micro-batches a step ... are
                 # fewer than ... data replicas | 2
                 (4, ["--grid.data", "4", "--batch.global", "6", "--batch.micro", "2"], 2, "replicas"),

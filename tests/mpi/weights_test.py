@@ -553,6 +553,25 @@ class Weights(ProgramTest):
         self.expect_refusal(3, "tensors model.norm.weight and module.model.norm.weight are the same one of a model", "import",
                             "--from", self.model("twice", (config, twice)), "--output", "run9")
 
+    def test_rows_that_are_no_tokens(self):
+        """A vocabulary with more rows than tokens stays as it is through training, and nobody draws the others."""
+        config, tensors = files.llama(vocabulary=300)
+        self.expect_done("import", "--from", self.model("padded", (config, tensors)), "--output", "run")
+        shard = self.prepare()
+        text = self.train("--config", "run/config.ini", "--run.folder", "run", "--run.steps", 2)
+        self.assertIn("model.vocabulary is 300: 43 rows stand for no token", text)
+        self.expect_done("eval", "--checkpoint", "run", "--data", shard / "train.h5")
+        for seed in range(3):
+            done = self.run_program("generate", "--checkpoint", "run", "--prompt", "Line", "--tokens", 12, "--temperature",
+                                    9, "--seed", seed)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        trained = files.read_folder(self.folder / "out")
+        self.assertEqual({name: tensor[1] for name, tensor in trained.items()},
+                         {name: tensor[1] for name, tensor in tensors.items()})
+        # What the softmax has of the other rows trains them, too.
+        self.assertNotEqual(trained["lm_head.weight"][2][-4 * 16:], tensors["lm_head.weight"][2][-4 * 16:])
+
     def test_pickles_and_pointers(self):
         folder = self.model("llama", files.llama())
         file = folder / "model.safetensors"

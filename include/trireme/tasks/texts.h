@@ -39,9 +39,11 @@ struct KnownTokens {
   std::int32_t vocabulary = 0;  // with the special tokens that a task adds to the tokenizer's
   std::string tokenizer = {};   // tokenizer_checksum; empty: not known
   bool has_added = false;       // whether a task added some; the error tells it
+  bool may_have_more = false;   // of a model: whether it may have more rows than tokens
 };
 // Throws DataError unless both have the same tokens, as far as is known: compares the sizes of the
-// vocabularies, then the checksums. `remedy` says in the error what would be right.
+// vocabularies, then the checksums. A model with more rows than these tokens has padding, unless
+// its own tokens are known to be others. `remedy` says in the error what would be right.
 void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
                        std::string_view remedy);
 

@@ -214,6 +214,15 @@ void add_choices(const GptConfig& m, const GptConfig& otherwise, OptionValues& k
   add("logit_cap", m.logit_cap, otherwise.logit_cap, reals);
 }
 
+// A vocabulary may have more rows than the data have tokens, as published ones do for the sake of
+// round numbers.
+std::int64_t vocabulary_of(const OptionValues& keys, const DataFacts& data,
+                           std::int64_t otherwise) {
+  const auto given = model_key<int>(keys, "vocabulary");
+  if (given && data.vocabulary && *given > *data.vocabulary) return *given;
+  return number_of_data(keys, "vocabulary", data.vocabulary, "tokens", otherwise);
+}
+
 }  // namespace
 
 std::int64_t gpt_context(const OptionValues& keys) {
@@ -238,8 +247,7 @@ GptConfig gpt_config(const OptionValues& keys, const DataFacts& data) {
   const bool own_hidden = own_width && result.activation == preset.activation;
   result.hidden = given.whole(
       "hidden", own_hidden ? preset.hidden : default_hidden(result.activation, result.width));
-  result.vocabulary =
-      number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
+  result.vocabulary = vocabulary_of(keys, data, preset.vocabulary);
   check_needed(keys, result);
   check(result);
   return simplest(result);

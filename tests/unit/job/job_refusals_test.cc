@@ -88,9 +88,9 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   config_.data.train.clear();
   EXPECT_EQ(refusal(), "data.train is missing: name what to train on, as in --data.train train.h5");
   config_.data.train = {{"train.h5"}};
-  config_.model.keys["vocabulary"] = "100";
+  config_.model.keys["vocabulary"] = "50";
   EXPECT_EQ(refusal(),
-            "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
+            "model.vocabulary is 50, but the data has 67 tokens: leave it out, and it follows "
             "the data");
 }
 
