@@ -70,10 +70,12 @@ BytePairEncoding::BytePairEncoding(const TokenizerFile& file, std::int32_t end_o
       refuse(fmt::format("the token '{}' would end texts, but a merge makes it",
                          shown(file.tokens[static_cast<std::size_t>(end_of_text)])));
     }
-    merges_[key_of(left, right)] = {static_cast<std::int32_t>(i), model_.merged[i]};
+    merges_[key_of(left, right)] = {
+        model_.ranks.empty() ? static_cast<std::int32_t>(i) : model_.ranks[i], model_.merged[i]};
   }
   model_.merges = {};
   model_.merged = {};
+  model_.ranks = {};
   std::vector<std::int32_t> tokens;
   for (const auto& [word, token] : words_) {
     find_pairs(word);

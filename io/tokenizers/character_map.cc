@@ -1,40 +1,14 @@
 #include "io/tokenizers/character_map.h"
 
-#include <array>
-
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 
+#include "io/tokenizers/base64.h"
 #include "io/tokenizers/unicode_text.h"
 
 namespace trireme {
 namespace {
-
-// Nothing: it is no base 64.
-std::optional<std::string> decoded(std::string_view base64) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int, 256> values;
-  values.fill(-1);
-  for (std::size_t i = 0; i < kDigits.size(); ++i) {
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int>(i);
-  }
-  while (base64.ends_with('=')) base64.remove_suffix(1);
-  std::string bytes;
-  unsigned bits = 0;
-  int count = 0;
-  for (const char digit : base64) {
-    const int value = values[static_cast<unsigned char>(digit)];
-    if (value < 0) return {};
-    bits = (bits << 6 | static_cast<unsigned>(value)) & 0xffffff;
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count);
-  }
-  return bytes;
-}
 
 std::uint32_t number_at(std::string_view bytes, std::size_t at) {
   std::uint32_t number = 0;
@@ -51,7 +25,7 @@ std::uint32_t offset_of(std::uint32_t unit) {
 }  // namespace
 
 CharacterMap CharacterMap::from_base64(std::string_view base64, const std::string& origin) {
-  const std::optional<std::string> bytes = decoded(base64);
+  const std::optional<std::string> bytes = trireme::from_base64(base64);
   if (bytes) return {*bytes, origin};
   throw DataError(fmt::format("{}: its precompiled_charsmap is not in base 64", origin));
 }

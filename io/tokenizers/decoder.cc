@@ -21,17 +21,26 @@ class VisibleBytes {
     char32_t other = 0x100;
     for (int byte = 0; byte < 256; ++byte) {
       const bool is_visible = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
-      bytes_[is_visible ? static_cast<std::size_t>(byte) : other++] = byte;
+      characters_[static_cast<std::size_t>(byte)] =
+          is_visible ? static_cast<char32_t>(byte) : other++;
+      bytes_[characters_[static_cast<std::size_t>(byte)]] = byte;
     }
   }
 
+  char32_t character_of(char byte) const { return characters_[static_cast<unsigned char>(byte)]; }
   int byte_of(char32_t character) const {
     return character < bytes_.size() ? bytes_[character] : -1;
   }
 
  private:
   std::array<int, 0x144> bytes_{};
+  std::array<char32_t, 256> characters_{};
 };
+
+const VisibleBytes& visible_bytes_of_files() {
+  static const VisibleBytes visible;
+  return visible;
+}
 
 std::string replaced_literal(std::string_view text, std::string_view from, std::string_view to) {
   std::string made;
@@ -76,7 +85,7 @@ int named_byte(std::string_view token) {
 }
 
 bool read_visible_bytes(std::string_view token, std::string& bytes) {
-  static const VisibleBytes visible;
+  const VisibleBytes& visible = visible_bytes_of_files();
   bytes.clear();
   while (!token.empty()) {
     const std::size_t length = utf8_length(token);
@@ -86,6 +95,12 @@ bool read_visible_bytes(std::string_view token, std::string& bytes) {
     token.remove_prefix(length);
   }
   return true;
+}
+
+std::string visible_bytes(std::string_view bytes) {
+  std::string made;
+  for (const char byte : bytes) append_utf8(visible_bytes_of_files().character_of(byte), made);
+  return made;
 }
 
 }  // namespace trireme

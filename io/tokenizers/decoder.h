@@ -39,4 +39,7 @@ int named_byte(std::string_view token);
 // none.
 bool read_visible_bytes(std::string_view token, std::string& bytes);
 
+// The other way.
+std::string visible_bytes(std::string_view bytes);
+
 }  // namespace trireme

@@ -182,7 +182,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(std::string model, std::string_view e
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(Parsed parsed, std::string model,
                                            std::string_view end_of_text, const std::string& origin)
-    : kind_(kKind),
+    : kind_(parsed.file.kind),
       model_(std::move(model)),
       raw_added_(added_tokens(parsed.file, parsed.end_of_text, false, origin)),
       normalised_added_(added_tokens(parsed.file, parsed.end_of_text, true, origin)),
@@ -210,7 +210,10 @@ std::string HuggingFaceTokenizer::description() const {
                                 : std::holds_alternative<Unigram>(encoding_) ? "Unigram"
                                 : is_byte_level_                             ? "byte-level BPE"
                                                                              : "BPE";
-  return fmt::format("Hugging Face's {}, {} tokens", name, vocabulary());
+  const std::string_view maker = kind_.starts_with("tiktoken") ? "tiktoken's"
+                                 : kind_.starts_with("tekken") ? "Mistral's"
+                                                               : "Hugging Face's";
+  return fmt::format("{} {}, {} tokens", maker, name, vocabulary());
 }
 
 bool HuggingFaceTokenizer::has_bytes() const {

@@ -57,7 +57,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
   // texts.
   HuggingFaceTokenizer(std::string model, std::string_view end_of_text, const std::string& origin);
 
-  // "huggingface", or, with a token that was named to end texts, "huggingface:<|im_end|>".
+  // "huggingface", or, with a token that was named to end texts, "huggingface:<|im_end|>"; of rank
+  // files (rank_file.h) "tiktoken" or "tekken" instead.
   std::string_view kind() const override { return kind_; }
   std::string description() const override;
   const std::string& model() const override { return model_; }

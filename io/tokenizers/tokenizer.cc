@@ -10,6 +10,7 @@
 
 #include "io/tokenizers/huggingface_tokenizer.h"
 #include "io/tokenizers/number_tokenizer.h"
+#include "io/tokenizers/rank_file.h"
 #include "io/tokenizers/sentencepiece_tokenizer.h"
 
 namespace trireme {
@@ -89,9 +90,10 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
     const auto mode = kind == Pieces::kKind ? Pieces::Mode::kLossless : Pieces::Mode::kExact;
     return std::make_shared<Pieces>(std::string(model), mode, "the stored tokenizer");
   }
+  const std::string_view name = kind.substr(0, kind.find(':'));
   constexpr std::string_view kHuggingFace = HuggingFaceTokenizer::kKind;
-  if (kind == kHuggingFace || kind.starts_with(fmt::format("{}:", kHuggingFace))) {
-    const auto end_of_text = kind.substr(std::min(kind.size(), kHuggingFace.size() + 1));
+  if (name == kHuggingFace || name == "tiktoken" || name == "tekken") {
+    const auto end_of_text = kind.substr(std::min(kind.size(), name.size() + 1));
     return std::make_shared<HuggingFaceTokenizer>(std::string(model), end_of_text,
                                                   "the stored tokenizer");
   }
@@ -105,7 +107,7 @@ TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_t
   std::string model = read_small_file("the tokenizer", path, kMostMib);
   if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
   // A SentencePiece model begins with the mark of its first field.
-  if (model.front() == '{' || path.ends_with(".json")) {
+  if (model.front() == '{' || path.ends_with(".json") || is_tiktoken_file(model)) {
     return std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
   }
   if (!end_of_text.empty()) {

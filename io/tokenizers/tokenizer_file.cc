@@ -11,6 +11,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
+#include "io/tokenizers/rank_file.h"
 #include "io/tokenizers/tokenizer_parts.h"
 
 namespace trireme {
@@ -23,6 +24,7 @@ class FileParser {
   TokenizerFile parse(std::string_view text) {
     try {
       const Json file = Json::parse_unique(text);
+      if (is_tekken_file(file)) return parse_tekken_file(file, origin_);
       read_model(file.at("model"));
       read_added(file);
       made_.normalizers = read_normalizers(given(file, "normalizer"), origin_);
@@ -229,6 +231,7 @@ class FileParser {
 }  // namespace
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& origin) {
+  if (is_tiktoken_file(text)) return parse_tiktoken_file(text, origin);
   return FileParser(origin).parse(text);
 }
 

@@ -29,8 +29,9 @@ struct TokenizerFile {
     bool is_byte_level;
     std::vector<std::pair<std::int32_t, std::int32_t>> merges;  // the first is done first
     std::vector<std::int32_t> merged;                           // the token that each makes
-    bool ignores_merges;                  // a piece that is a token as a whole is that token
-    bool has_byte_fallback;               // an unknown character is the tokens of its bytes, <0x0A>
+    std::vector<std::int32_t> ranks;  // empty: in turn; of equal ones the leftmost is done first
+    bool ignores_merges;              // a piece that is a token as a whole is that token
+    bool has_byte_fallback;           // an unknown character is the tokens of its bytes, <0x0A>
     std::optional<std::int32_t> unknown;  // none: unknown characters are left out
     bool fuses_unknown;
   };
@@ -46,6 +47,7 @@ struct TokenizerFile {
     bool has_byte_fallback;
   };
 
+  std::string kind = "huggingface";  // of tokenizers that it makes
   Normalizers normalizers;
   PreTokenizers pre_tokenizers;
   Decoder decoder;
@@ -54,7 +56,8 @@ struct TokenizerFile {
   std::vector<AddedToken> added;    // in the order of the file; `tokens` has them too
 };
 
-// Throws DataError, which begins with `origin`, unless `text` is a tokenizer.json whose parts are
+// Reads rank files as well (rank_file.h), by what they begin with. Throws DataError, which begins
+// with `origin`, unless `text` is a tokenizer.json whose parts are
 // all known; the message names the part that is not.
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& origin);
 

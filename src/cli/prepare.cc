@@ -73,7 +73,7 @@ void declare(Options& options, PrepareArguments& given) {
   options.add(
       "tokenizer", given.tokenizer, "",
       "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model or "
-      "of a tokenizer.json (BPE, Unigram, WordPiece); auto: bpe:4096",
+      "of a tokenizer.json, tekken.json or Llama 3's rank file; auto: bpe:4096",
       not_empty());
   options.paths({"tokenizer"});
   options.add("end-of-text", given.end_of_text, "",

@@ -100,8 +100,9 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
 // Makes the tokenizer of 256 bytes and end of text: token b is byte b, token 256 ends a text.
 TokenizerPtr make_byte_tokenizer();
 
-// Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, or else a
-// SentencePiece model. Throws ConfigError if the file cannot be read or is too large.
+// Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, Llama 3's rank
+// file of tiktoken, Mistral's tekken.json, or else a SentencePiece model. Throws ConfigError if the
+// file cannot be read or is too large.
 //
 // A tokenizer.json may have BPE, Unigram or WordPiece; io/tokenizers/huggingface_tokenizer.h lists
 // its parts. Tokens are those that the `tokenizers` package gives without special tokens.

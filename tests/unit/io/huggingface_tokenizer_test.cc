@@ -435,6 +435,39 @@ TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
       std::string::npos);
 }
 
+// tokenizer_pypi_test compares the tokens of whole ones with tiktoken's.
+TEST(HuggingFaceTokenizer, ReadsRankFiles) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto byte_in_base64 = [&](std::size_t byte) {
+    return std::string{kDigits[byte >> 2], kDigits[(byte & 3) << 4], '=', '='};
+  };
+  std::string entries;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    entries += fmt::format(R"({{"rank":{},"token_bytes":"{}"}},)", byte, byte_in_base64(byte));
+  }
+  const std::string tekken = R"({"config":{"pattern":"\\s+|\\S+","default_vocab_size":260,)"
+                             R"("default_num_special_tokens":3},"vocab":[)" +
+                             entries + R"({"rank":256,"token_bytes":"YWI="}]})";
+  const TokenizerPtr tokenizer = tokenizer_of(tekken);
+  EXPECT_EQ(tokenizer->kind(), "tekken");
+  EXPECT_EQ(tokenizer->description(), "Mistral's byte-level BPE, 260 tokens");
+  EXPECT_EQ(tokenizer->encode("ab\xff"), (std::vector<std::int32_t>{259, 258}));
+  EXPECT_EQ(tokenizer->end_of_text(), 2);
+  EXPECT_EQ(tokenizer->special_token("<s>"), 1);
+  EXPECT_EQ(make_tokenizer(tokenizer->kind(), tekken)->encode("ab"), tokenizer->encode("ab"));
+  // bad input: `prepare`: a tekken.json or a rank file of tiktoken with a token that is none, or of
+  // another model than Llama 3 | ...: entry 2 is not a token in base 64 with the rank 1; ...: line
+  // 2 is not a token ...; ...: a rank file of 2 tokens does not say how it splits texts; ... | 3
+  EXPECT_NE(refusal(replaced(tekken, "AQ==", "A-Q=")).find("entry 2 is not a token in base 64"),
+            std::string::npos);
+  EXPECT_NE(refusal(replaced(tekken, "AQ==", "AA==")).find("is listed twice"), std::string::npos);
+  EXPECT_NE(refusal(replaced(tekken, ":260", ":990")).find("do not come from 257 tokens"),
+            std::string::npos);
+  EXPECT_NE(refusal("AA== 0\nAQ== 1\n").find("rank file of 2 tokens"), std::string::npos);
+  EXPECT_NE(refusal("AA== 0\nAQ== 7\n").find("line 2 is not a token"), std::string::npos);
+}
+
 // A damaged or odd model of Unigram.
 TEST(HuggingFaceTokenizer, RefusesUnigramThatHasNoSense) {
   const auto model_of = [](const std::string& vocabulary, const std::string& unknown) {
