@@ -48,8 +48,8 @@ void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expe
                               std::string_view remedy) {
   // Rows of a model that no token of the same tokenizer has are padding.
   const bool may_differ = expected.tokenizer.empty() || tokens.tokenizer == expected.tokenizer;
-  const bool is_padded =
-      expected.may_have_more && may_differ && tokens.vocabulary < expected.vocabulary;
+  const bool is_padded = expected.may_have_more && may_differ && !tokens.has_added &&
+                         tokens.vocabulary < expected.vocabulary;
   if (tokens.vocabulary != expected.vocabulary && !is_padded) {
     throw DataError(fmt::format("{} has a vocabulary of {} tokens{}, {} one of {}: {}", tokens.name,
                                 tokens.vocabulary,

@@ -43,7 +43,8 @@ struct KnownTokens {
 };
 // Throws DataError unless both have the same tokens, as far as is known: compares the sizes of the
 // vocabularies, then the checksums. A model with more rows than these tokens has padding, unless
-// its own tokens are known to be others. `remedy` says in the error what would be right.
+// its own tokens are known to be others, or a task added some behind them. `remedy` says in the
+// error what would be right.
 void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
                        std::string_view remedy);
 
