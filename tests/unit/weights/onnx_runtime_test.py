@@ -134,7 +134,25 @@ class Texts(Exported):
                            ("learned", ("--model.preset", "test-llama", "--model.positions", "learned",
                                         "--model.tied", "true", "--model.norm_epsilon", 0.25)),
                            ("rotary", ("--model.preset", "test-gpt", "--model.positions", "rotary",
-                                       "--model.rotary_theta", 17, "--model.kv_heads", 4))):
+                                       "--model.rotary_theta", 17, "--model.kv_heads", 4, "--model.norm", "rms")),
+                           ("gemma", ("--model.preset", "test-llama", "--model.block", "both", "--model.activation",
+                                      "geglu", "--model.query_key_norm", "head", "--model.norm_plus_one", "true",
+                                      "--model.head_size", 8, "--model.attention_scale", 0.2, "--model.attention_cap",
+                                      2, "--model.window", 3, "--model.window_layers", "110", "--model.window_theta",
+                                      100, "--model.rotary_scaling", "linear factor=8", "--model.window_scaling",
+                                      "none", "--model.embedding_scale", 5.5, "--model.logit_cap", 3,
+                                      "--model.qkv_bias", "true")),
+                           ("olmo", ("--model.preset", "test-llama", "--model.block", "after",
+                                     "--model.query_key_norm", "width", "--model.qkv_bias", "true",
+                                     "--model.attention_scale", 0.1)),
+                           ("neox", ("--model.preset", "test-llama", "--model.block", "parallel", "--model.norm",
+                                     "layer", "--model.activation", "gelu_erf", "--model.rotary_share", 0.5)),
+                           ("cohere", ("--model.preset", "test-llama", "--model.block", "parallel_one_norm",
+                                       "--model.norm", "layer", "--model.rotary_pairs", "adjacent",
+                                       "--model.rotary_share", 0.5, "--model.rotary_layers", "1110",
+                                       "--model.residual_scale", 0.3, "--model.logit_scale", 0.25)),
+                           ("yarn", ("--model.preset", "test-llama", "--model.norm", "layer", "--model.rotary_scaling",
+                                     "yarn factor=4 original_max_position_embeddings=4 llama_4_scaling_beta=0.3"))):
             with self.subTest(name):
                 run = self.trained(name, *keys)
                 compute = self.check(run, f"out-{name}")
