@@ -7,8 +7,8 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-constexpr int kMostBlocks = 4;
+constexpr std::size_t kBlockBytes = std::size_t{1} << 17;
+constexpr int kMostBlocks = 16;
 
 }  // namespace
 
