@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "trireme/base/printable.h"
+
 namespace trireme::parquet {
 namespace {
 
@@ -14,7 +16,7 @@ std::string names_of(const Schema& schema) {
   std::size_t count = 0;
   for (const Node& node : schema.root.children) {
     if (++count > kMostNames) return names + ", ...";
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", node.name);
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", shown(node.name, 60));
   }
   return names;
 }
@@ -28,8 +30,8 @@ ParquetReader::ParquetReader(const std::string& path, const std::vector<std::str
   for (const std::string& field : fields) {
     const Node* node = footer_.schema.find(field);
     if (node == nullptr) {
-      throw DataError(
-          fmt::format("{}: has no column {}: it has {}", path, field, names_of(footer_.schema)));
+      throw DataError(fmt::format("{}: no field '{}', but {}", shown(path), shown(field),
+                                  names_of(footer_.schema)));
     }
     nodes_.push_back(node);
   }
@@ -141,10 +143,6 @@ void ParquetReader::pass(const Node& node, int definition) {
     cursor(leaf).place().check(same, "levels that contradict others");
     cursor(leaf).advance();
   }
-}
-
-bool is_parquet(std::string_view beginning) {
-  return beginning.starts_with("PAR1") || beginning.starts_with("PARE");
 }
 
 }  // namespace trireme::parquet

@@ -32,6 +32,7 @@ class ParquetReader {
   ParquetReader(const std::string& path, const std::vector<std::string>& fields);
 
   std::int64_t rows() const { return footer_.rows; }
+  std::int64_t file_bytes() const { return file_.size(); }
   std::size_t row_groups() const { return footer_.groups.size(); }
   const Schema& schema() const { return footer_.schema; }
   // What the row has for each field, by the field's place in the constructor's list.
@@ -59,8 +60,5 @@ class ParquetReader {
   std::size_t first_cursor_ = 0;                        // leaf 0's, as seen from the field at hand
   std::size_t made_ = 0;                                // values of the row
 };
-
-// Whether a file that begins so is Parquet.
-bool is_parquet(std::string_view beginning);
 
 }  // namespace trireme::parquet

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/printable.h"
+
 namespace trireme::parquet {
 
 std::string Place::text(std::string_view what) const {
-  std::string where = column.empty() ? "footer" : "column " + column;
+  std::string where = column.empty() ? "footer" : "column " + shown(column);
   if (row_group >= 0) where += fmt::format(", row group {}", row_group);
   if (page >= 0) where += fmt::format(", page at byte {}", page);
-  return fmt::format("{}: damaged: {}: {}", file, where, what);
+  return fmt::format("{}: damaged: {}: {}", shown(file), where, what);
 }
 
 void Place::damaged(std::string_view what) const {
@@ -20,8 +22,8 @@ void Place::ends_early() const {
 }
 
 void Place::refuse(std::string_view what) const {
-  throw DataError(
-      fmt::format("{}: {}{}", file, column.empty() ? "" : "column " + column + " ", what));
+  throw DataError(fmt::format("{}: {}{}", shown(file),
+                              column.empty() ? "" : "column " + shown(column) + " ", what));
 }
 
 }  // namespace trireme::parquet

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "io/files/input_files.h"
 
@@ -25,15 +26,20 @@ using ByteStreamPtr = std::unique_ptr<ByteStream>;
 
 class FileBytes final : public ByteStream {
  public:
-  FileBytes(const std::string& path, int standard_input) : file_(path, standard_input) {}
+  FileBytes(std::string path, int standard_input)
+      : path_(std::move(path)), file_(path_, standard_input) {}
   std::size_t read(char* to, std::size_t count) override {
     const std::size_t size = file_.read(to, count);
     bytes_read_ += size;
     return size;
   }
+  const std::string& path() const { return path_; }
   std::uint64_t bytes_read() const { return bytes_read_; }  // also while another thread reads
+  // So much of it has been read in another way.
+  void passed(std::uint64_t bytes) { bytes_read_ = bytes; }
 
  private:
+  std::string path_;
   InputStream file_;
   std::atomic<std::uint64_t> bytes_read_ = 0;
 };

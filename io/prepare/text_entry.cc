@@ -13,6 +13,7 @@
 
 #include "io/prepare/ahead_bytes.h"
 #include "io/prepare/packed_data.h"
+#include "io/prepare/parquet_records.h"
 #include "io/prepare/record_format.h"
 #include "io/prepare/tar_reader.h"
 #include "io/prepare/unpacked_bytes.h"
@@ -165,8 +166,9 @@ TextKind look_at_kind(const std::string& name, std::string_view beginning, Named
       record_format(beginning, options.fields) != RecordFormat::kNone) {
     return TextKind::kOther;
   }
+  if (is_parquet(beginning) && !options.fields.names.empty()) return TextKind::kParquet;
   if (const auto fault = fault_of(name, beginning)) {
-    if (named == Named::kAlone || kind_of_file(beginning) == "a Parquet file") throw *fault;
+    if (named == Named::kAlone) throw *fault;
     return TextKind::kBinary;
   }
   check_plain_is_meant(name, beginning, options.fields);
@@ -202,12 +204,25 @@ std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stre
           make_record_source(format, name, std::move(stream), options.fields), options,
           remarks.bad_records);
     }
-    if (look_at_kind(name, beginning, named, options) == TextKind::kBinary) {
+    const TextKind kind = look_at_kind(name, beginning, named, options);
+    if (kind == TextKind::kParquet) {
+      throw DataError(fmt::format(
+          "{}: a Parquet file, which is read from many places: give it as a file of its own, "
+          "neither packed nor in an archive nor from a pipe",
+          shown(name)));
+    }
+    if (kind == TextKind::kBinary) {
       if (remarks.left_out.binary++ == 0) remarks.left_out.first_binary = name;
       return nullptr;
     }
   }
   return std::make_unique<PlainText>(name, std::move(stream), remarks.zero_bytes);
+}
+
+std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file,
+                                        const PrepareOptions& options, TextRemarks& remarks) {
+  return std::make_unique<Records>(make_parquet(std::move(file), options.fields.names), options,
+                                   remarks.bad_records);
 }
 
 }  // namespace trireme

@@ -33,7 +33,8 @@ class TextEntry {
 enum class Named { kAlone, kInFolder, kInArchive };
 
 // What a beginning says before a file is read.
-enum class TextKind { kPlain, kOther, kBinary };  // kOther: text or records once it is decoded
+// kOther: text or records once it is decoded; kParquet: records that only a file of its own has.
+enum class TextKind { kPlain, kOther, kParquet, kBinary };
 // Throws DataError for what is no text and was named.
 TextKind look_at_kind(const std::string& name, std::string_view beginning, Named named,
                       const PrepareOptions& options);
@@ -45,5 +46,9 @@ bool is_hidden(std::string_view path);
 // result is null. Options and remarks live as long as the result.
 std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stream, Named named,
                                      const PrepareOptions& options, TextRemarks& remarks);
+
+// The same for a regular file of Parquet.
+std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file,
+                                        const PrepareOptions& options, TextRemarks& remarks);
 
 }  // namespace trireme

@@ -73,7 +73,7 @@ void TextSource::add(const std::string& path) {
 }
 
 // Refuses what is no text before a tokenizer is trained on it.
-void TextSource::look_at(const Input& input) {
+void TextSource::look_at(Input input) {
   TextKind kind = TextKind::kOther;
   if (input.file.regular) {
     const PeekedBytes peeked(std::make_unique<FileBytes>(input.file.path, -1),
@@ -84,15 +84,21 @@ void TextSource::look_at(const Input& input) {
     if (remarks_.left_out.binary++ == 0) remarks_.left_out.first_binary = input.file.path;
     return;
   }
+  if (kind == TextKind::kParquet) {
+    input.parquet = true;
+    open_parquet(std::make_unique<FileBytes>(input.file.path, -1), options_, remarks_);
+  }
   can_draw_ = can_draw_ && kind == TextKind::kPlain;
-  inputs_.push_back(input);
+  inputs_.push_back(std::move(input));
 }
 
 void TextSource::open_next() {
   const Input& input = inputs_[next_input_++];
   auto file = std::make_unique<FileBytes>(input.file.path, options_.standard_input);
   file_ = file.get();
-  entry_ = open_text(name_of(input.file.path), std::move(file), input.named, options_, remarks_);
+  entry_ = input.parquet ? open_parquet(std::move(file), options_, remarks_)
+                         : open_text(name_of(input.file.path), std::move(file), input.named,
+                                     options_, remarks_);
 }
 
 // The last chunk of a plain text is empty.
@@ -150,7 +156,7 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
 std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
   std::string text;
   std::uint64_t file_begin = 0;
-  for (const auto& [input, named] : inputs_) {
+  for (const auto& [input, named, parquet] : inputs_) {
     const std::uint64_t file_end = file_begin + input.size;
     const std::uint64_t from = std::max(begin, file_begin);
     const std::uint64_t to = std::min(end, file_end);

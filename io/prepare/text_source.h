@@ -37,9 +37,10 @@ class TextSource {
   struct Input {
     InputFile file;
     Named named;
+    bool parquet = false;
   };
   void add(const std::string& path);
-  void look_at(const Input& input);
+  void look_at(Input input);
   void open_next();
   bool read_chunk(TextChunk& chunk);
   std::string read_range(std::uint64_t begin, std::uint64_t end) const;

@@ -39,7 +39,7 @@ void declare(Options& options, PrepareArguments& given) {
   options.add_positional(
       "PATH...", given.more_inputs,
       "text, JSON Lines, arrays of JSON, CSV, TSV, plain or packed (gzip, bzip2, "
-      "xz, zstd), tar archives and folders of them, or - for standard input; "
+      "xz, zstd), Parquet, tar archives and folders of them, or - for standard input; "
       "with --images folders and tar archives of pictures");
   options.add("input", given.input, "", "the same, separated by commas");
   options.add("output", given.output, "", "folder for train.h5 and validation.h5", not_empty());
@@ -62,7 +62,8 @@ void declare(Options& options, PrepareArguments& given) {
               "leave out pictures that are damaged or too large, and list them; of text, records "
               "that are broken or lack a field, and count them");
   options.add("field", given.field, "",
-              "of JSON, CSV and TSV: the field that is a document's text, as in text, meta.body or "
+              "of JSON, CSV, TSV and Parquet: the field that is a document's text, as in text, "
+              "meta.body or "
               "title,text; none: take such files as plain text; auto: text",
               not_empty());
   options.add("join", given.join, "",

@@ -45,7 +45,7 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text,
 // documents. Throws ConfigError.
 TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string& end_of_text);
 
-// What of a record (JSON, CSV, TSV) is the text of a document.
+// What of a record (JSON, CSV, TSV, Parquet) is the text of a document.
 struct RecordFields {
   std::vector<std::string> names = {"text"};  // empty: records are taken as plain text
   bool given = false;                         // all files must have them
@@ -120,14 +120,14 @@ struct PrepareResult {
 void check_validation(const PrepareOptions& options);
 
 // Files are told by their content: plain text, UTF-16 with its mark, JSON Lines, an array of JSON,
-// CSV and TSV with a header, tar archives of these, all also packed by gzip, bzip2, xz or zstd. The
-// shards depend on the texts and the options, but not on the number of threads nor, but for their
-// source, on what the texts came in. Memory does not grow with the input, but a tail split holds up
-// to its own number of bytes, and a record is at most 64 MiB. Empty documents
-// are left out. The tail begins at the start of a document if one starts in its first half;
-// otherwise it begins exactly where asked, in the middle of a document. A tokenizer is trained on
-// 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if an input
-// is not a regular file of plain text.
+// CSV and TSV with a header, tar archives of these, all also packed by gzip, bzip2, xz or zstd;
+// Parquet as a file of its own. The shards depend on the texts and the options, but not on the
+// number of threads nor, but for their source, on what the texts came in. Memory does not grow with
+// the input, but a tail split holds up to its own number of bytes, and a record is at most 64 MiB.
+// Empty documents are left out. The tail begins at the start of a document if one starts in its
+// first half; otherwise it begins exactly where asked, in the middle of a document. A tokenizer is
+// trained on 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if
+// an input is not a regular file of plain text.
 //
 // Throws DataError if an input is missing, unreadable, damaged or no text, if a record is bad, if
 // there is no text, if 64 MiB of it have

@@ -161,10 +161,10 @@ std::string refusal(const std::string& path, const std::vector<std::string>& fie
 }
 
 TEST(Parquet, RefusesByName) {
-  // bad input: `prepare`: a Parquet file without the field | FILE: has no column ...: it has text,
-  // name, ... | 3
+  // bad input: `prepare`: a Parquet file without the field | FILE: no field '...', but 'text',
+  // 'name', ... | 3
   EXPECT_EQ(refusal(recorded("plain"), {"body"}),
-            ": has no column body: it has text, name, meta, messages, id, good");
+            ": no field 'body', but 'text', 'name', 'meta', 'messages', 'id', 'good'");
   // bad input: `prepare`: a Parquet file of another codec | FILE: column text is compressed with
   // BROTLI, which is not read: SNAPPY, GZIP, ZSTD, LZ4 and LZ4_RAW are | 3
   EXPECT_EQ(refusal(recorded("brotli"), {"text"}),

@@ -172,6 +172,43 @@ TEST_F(Prepare, FieldsAreTakenOutOfRecords) {
   EXPECT_EQ(texts_of("text"), (Texts{"x", "a "}));
 }
 
+// Rows are the documents that they would be as JSON Lines, whatever the codec.
+TEST_F(Prepare, ParquetIsReadByField) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += fmt::format("{{\"name\": \"row{:03}\"}}\n", i);
+  PrepareOptions options = this->options({write("in", lines)});
+  options.fields = parse_record_fields("name");
+  prepare(options);
+  const std::string train = contents(output() + "/train.h5");
+  for (const char* name : {"plain", "snappy", "zstd", "gzip", "lz4", "delta"}) {
+    write("in", contents(fmt::format("{}/{}.parquet", TRIREME_PARQUET, name)));
+    prepare(options);
+    EXPECT_TRUE(contents(output() + "/train.h5") == train) << name;
+  }
+  options.fields = parse_record_fields("name,meta.body");
+  // bad input: `prepare`: a row of Parquet whose field is null | ...: row 6: the field '...' is
+  // null, not a text; --skip-bad true leaves such records out | 3
+  expect_fault<DataError>(options,
+                          "in: row 6: the field 'meta.body' is null, not a text; --skip-bad true");
+  options.skip_bad = true;
+  const PrepareResult result = prepare(options);
+  EXPECT_EQ(result.bad_records.count, 4u);
+  EXPECT_EQ(documents(result.train)[1], "row001\n\nbody 1");
+  options.fields = parse_record_fields("messages");
+  // bad input: `prepare`: a field of Parquet that holds no texts | ...: the field '...' is a list,
+  // not texts | 3
+  expect_fault<DataError>(options, "in: the field 'messages' is a list, not texts");
+  options.fields = parse_record_fields("id");
+  expect_fault<DataError>(options, "in: the field 'id' is INT32, not texts");
+  options.fields = parse_record_fields("text");
+  write("in", contents(fmt::format("{}/brotli.parquet", TRIREME_PARQUET)));
+  expect_fault<DataError>(options, "in: column text is compressed with BROTLI, which is not read");
+  write("in", compressed(contents(fmt::format("{}/gzip.parquet", TRIREME_PARQUET)), "gzip"));
+  // bad input: `prepare`: a Parquet file that is packed, in an archive or from a pipe | ...: a
+  // Parquet file, which is read from many places: give it as a file of its own, ... | 3
+  expect_fault<DataError>(options, "in: a Parquet file, which is read from many places");
+}
+
 // What only looks like records is plain text, unless a field is asked for.
 TEST_F(Prepare, PlainTextsStayAsTheyAre) {
   for (const std::string text :
