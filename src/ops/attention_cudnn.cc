@@ -47,7 +47,8 @@ Attributes& masked(Attributes& attributes, const AttentionShape& shape) {
   attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
   attributes.set_diagonal_band_right_bound(0);
   // Its bound is the number of keys to the left of the diagonal, plus one.
-  if (shape.reads_windows()) attributes.set_diagonal_band_left_bound(shape.window);
+  if (shape.reads_windows())
+    attributes.set_diagonal_band_left_bound(static_cast<int>(shape.window));
   return attributes;
 }
 

@@ -193,8 +193,16 @@ void write_rotary(ConfigFields& fields, const GptConfig& c, const RotaryFields& 
     fields.write("original_max_position_embeddings", original > 0 ? original : c.context);
   }
   // Version 4 of transformers reads rope_scaling, later ones both.
-  if (c.rotary_scaling != RotaryScaling()) {
-    fields.write("rope_scaling", written_scaling(c.rotary_scaling));
+  const RotaryScaling& s = c.rotary_scaling;
+  const bool follows = original > 0 && !s.attention_factor &&
+                       s.factor == static_cast<double>(c.context) / static_cast<double>(original);
+  if (how.yarn_is_long && s.kind == Kind::kLongRope && follows) {
+    // Version 4 takes these three alone for Phi-3; the factor follows from the contexts.
+    fields.write("rope_scaling", Json::object({{"type", "longrope"},
+                                               {"short_factor", list_of(s.short_factor)},
+                                               {"long_factor", list_of(s.long_factor)}}));
+  } else if (s != RotaryScaling()) {
+    fields.write("rope_scaling", written_scaling(s));
   }
   const auto parameters = [&](const RotaryScaling& scaling, float theta) {
     Json json = written_scaling(scaling);
