@@ -18,7 +18,7 @@ struct GenerationOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 1;
   std::int64_t tokens = 200;                    // maximum to add
-  std::int64_t vocabulary = 0;  // only the first so many rows are tokens; 0: all
+  std::int64_t vocabulary = 0;                  // only the first so many rows are tokens; 0: all
   std::optional<std::int32_t> stop_token = {};  // ends a text, and is not part of it
   // The end-of-text token of a model that was trained with data.mask_documents: tokens after it do
   // not attend to tokens before it or to it. nullopt: each token attends to the whole text before
