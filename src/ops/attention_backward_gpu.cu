@@ -1,6 +1,8 @@
 // Backward attention. With weights P and their gradients dP = dO V^T: dS = P (dP - delta) slope,
 // then dV = P^T dO, dK = dS^T Q, dQ = dS K. One kernel owns tiles of keys, another owns tiles of
 // queries, and each recomputes P and dS. So there are no atomics, and every sum has a fixed order.
+#include <type_traits>
+
 #include "ops/device_ops.h"
 #include "ops/gpu/attention_tiles.h"
 
@@ -44,14 +46,34 @@ struct BackwardHeads {
   const float* delta;
 };
 
+// Writes the capped scores to shared memory, one after the other: unrolled, they spill registers.
+template <class Tile>
+__device__ inline void cap_scores(const AttentionProblem& p,
+                                  const float (&scores)[Tile::kRows][Tile::kRows], float* capped) {
+  float* const mine = capped + tile_y() * Tile::kScoreStride + tile_x();
+#pragma unroll
+  for (int i = 0; i < Tile::kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kRows; ++j) {
+      mine[16 * (i * Tile::kScoreStride + j)] = scores[i][j];
+    }
+  }
+#pragma unroll 1
+  for (int k = 0; k < Tile::kRows * Tile::kRows; ++k) {
+    float& score = mine[16 * (k / Tile::kRows * Tile::kScoreStride + k % Tile::kRows)];
+    score = score_of<true>(p, score);
+  }
+}
+
 // Computes P and dS of the tiles in shared memory, of queries from `query` on and keys from `key`
 // on, into weights and dscores. Ends with a barrier.
-template <class Tile>
+template <class Tile, bool kCapped>
 __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHeads& heads,
                                    std::int64_t b, std::int64_t h, std::int64_t query,
                                    std::int64_t key, const Tiles<Tile>& tiles) {
   float scores[Tile::kRows][Tile::kRows], dweights[Tile::kRows][Tile::kRows];
   dot_rows<Tile>(tiles.queries, tiles.keys, scores);
+  if constexpr (kCapped) cap_scores<Tile>(p, scores, tiles.weights);
   dot_rows<Tile>(tiles.dout, tiles.values, dweights);
 #pragma unroll
   for (int i = 0; i < Tile::kRows; ++i) {
@@ -64,9 +86,11 @@ __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHead
     for (int j = 0; j < Tile::kRows; ++j) {
       const int column = tile_x() + 16 * j;
       const bool visible = sees(p, b, query + row, key + column);
-      const float score = score_of(p, scores[i][j]);
+      const float score = kCapped ? tiles.weights[row * Tile::kScoreStride + column]
+                                  : score_of<false>(p, scores[i][j]);
       const float weight = visible ? exp_of_difference(score - log_sum) : 0.0f;
-      const float dscore = visible ? weight * (dweights[i][j] - delta) * slope_of(p, score) : 0.0f;
+      const float dscore =
+          visible ? weight * (dweights[i][j] - delta) * slope_of<kCapped>(p, score) : 0.0f;
       tiles.weights[row * Tile::kScoreStride + column] = weight;
       tiles.dscores[row * Tile::kScoreStride + column] = dscore;
     }
@@ -75,7 +99,7 @@ __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHead
 }
 
 // dK and dV of a tile of keys, over all query heads that share them.
-template <class Tile>
+template <class Tile, bool kCapped>
 __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(AttentionProblem p,
                                                                         BackwardHeads heads) {
   TRIREME_DYNAMIC_SHARED(float, shared);
@@ -97,7 +121,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(Attentio
       load_tile<Tile>(heads.q, heads.q.first(b, h), query, end, p.head_size, tiles.queries);
       load_tile<Tile>(heads.dout, heads.dout.first(b, h), query, end, p.head_size, tiles.dout);
       __syncthreads();
-      weight_tile<Tile>(p, heads, b, h, query, key, tiles);
+      weight_tile<Tile, kCapped>(p, heads, b, h, query, key, tiles);
       add_weighted<Tile, true>(tiles.weights, tiles.dout, dvalues);
       add_weighted<Tile, true>(tiles.dscores, tiles.queries, dkeys);
     }
@@ -107,7 +131,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(Attentio
 }
 
 // dQ of a tile of queries.
-template <class Tile>
+template <class Tile, bool kCapped>
 __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_queries_kernel(AttentionProblem p,
                                                                            BackwardHeads heads) {
   TRIREME_DYNAMIC_SHARED(float, shared);
@@ -126,7 +150,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_queries_kernel(Atten
     load_tile<Tile>(heads.k, heads.k.first(b, kv_head), key, keys_end, p.head_size, tiles.keys);
     load_tile<Tile>(heads.v, heads.v.first(b, kv_head), key, keys_end, p.head_size, tiles.values);
     __syncthreads();
-    weight_tile<Tile>(p, heads, b, h, query, key, tiles);
+    weight_tile<Tile, kCapped>(p, heads, b, h, query, key, tiles);
     add_weighted<Tile, false>(tiles.dscores, tiles.keys, dqueries);
   }
   store_tile<Tile>(heads.dq, heads.dq.first(b, h), query, end, p.head_size, dqueries);
@@ -153,10 +177,20 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
     using Tile = decltype(type);
     const unsigned tiles = extent(blocks_for(shape.length, Tile::kTile));
     const unsigned batch = extent(shape.batch);
-    launch(attention_backward_keys_kernel<Tile>, dim3(tiles, extent(shape.kv_heads), batch),
-           kAttentionThreads, Tiles<Tile>::kBytes, ctx.stream, problem, heads);
-    launch(attention_backward_queries_kernel<Tile>, dim3(tiles, extent(shape.heads), batch),
-           kAttentionThreads, Tiles<Tile>::kBytes, ctx.stream, problem, heads);
+    const auto run = [&](auto capped) {
+      constexpr bool kCapped = decltype(capped)::value;
+      launch(attention_backward_keys_kernel<Tile, kCapped>,
+             dim3(tiles, extent(shape.kv_heads), batch), kAttentionThreads, Tiles<Tile>::kBytes,
+             ctx.stream, problem, heads);
+      launch(attention_backward_queries_kernel<Tile, kCapped>,
+             dim3(tiles, extent(shape.heads), batch), kAttentionThreads, Tiles<Tile>::kBytes,
+             ctx.stream, problem, heads);
+    };
+    if (shape.cap > 0.0f) {
+      run(std::true_type());
+    } else {
+      run(std::false_type());
+    }
   });
 }
 

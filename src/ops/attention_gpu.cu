@@ -102,7 +102,9 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, He
 #pragma unroll
       for (int j = 0; j < Tile::kRows; ++j) {
         const bool visible = sees(p, b, begin + tile_y() + 16 * i, key + tile_x() + 16 * j);
-        scores[i][j] = visible ? score_of(p, scores[i][j]) : -infinity();
+        scores[i][j] = visible ? (p.cap > 0.0f ? score_of<true>(p, scores[i][j])
+                                               : score_of<false>(p, scores[i][j]))
+                               : -infinity();
       }
     }
     softmax_tile<Tile>(scores, weights, running);

@@ -51,7 +51,7 @@ struct AttentionProblem {
   std::int64_t length, past, keys;  // queries, keys before query 0, keys
   std::int64_t heads, group;        // query heads, and the number that share a key head
   int head_size;
-  float factor, cap;
+  float factor, cap, inverse_cap;  // without a cap both are 0
   bool causal;
   std::int64_t window;            // AttentionShape::window
   const std::int32_t* first_key;  // or null
@@ -67,6 +67,7 @@ inline AttentionProblem problem_of(const AttentionShape& s, std::int64_t past,
           static_cast<int>(s.head_size),
           s.factor(),
           s.cap,
+          s.cap > 0.0f ? 1.0f / s.cap : 0.0f,
           s.causal,
           s.window,
           device_data<std::int32_t>(keys.first),
@@ -178,12 +179,14 @@ __device__ inline bool sees(const AttentionProblem& p, std::int64_t b, std::int6
 }
 // A score as the softmax sees it, from a product of a query and a key; and what the gradient of
 // such a score is multiplied by to be that of the product.
+template <bool kCapped>
 __device__ inline float score_of(const AttentionProblem& p, float product) {
   const float score = product * p.factor;
-  return p.cap > 0.0f ? p.cap * tanhf(score / p.cap) : score;
+  return kCapped ? p.cap * tanh_of(score * p.inverse_cap) : score;
 }
+template <bool kCapped>
 __device__ inline float slope_of(const AttentionProblem& p, float score) {
-  const float share = p.cap > 0.0f ? score / p.cap : 0.0f;
+  const float share = kCapped ? score * p.inverse_cap : 0.0f;
   return p.factor * (1.0f - share * share);
 }
 

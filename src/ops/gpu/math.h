@@ -15,4 +15,16 @@ __device__ inline float exp_of_difference(float x) {
   return x < -87.3f ? 0.0f : expf(x);
 }
 
+// tanh x to a relative error of 1e-6, as on a CPU. tanhf takes more registers.
+__device__ inline float tanh_of(float x) {
+  const float square = x * x;
+  float series = 62.0f / 2835;
+  series = series * square - 17.0f / 315;
+  series = series * square + 2.0f / 15;
+  series = series * square - 1.0f / 3;
+  const float small = x + x * square * series;
+  const float large = 1.0f - 2.0f / (1.0f + expf(2.0f * x));
+  return square < 0.06f ? small : large;
+}
+
 }  // namespace trireme::ops::gpu
