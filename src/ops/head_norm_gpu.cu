@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     head_norm_weight_kernel(Groups of, View<T> dy, View<T> x, const float* squares, float* parts,
                             std::int64_t per_part, bool vector) {
   const std::int64_t columns = (of.heads + of.kv_heads) * of.head_size;
