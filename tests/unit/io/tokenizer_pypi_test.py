@@ -110,7 +110,6 @@ def character_map(given):
 
 def piece_models(given):
     """Models of SentencePiece with normalisers of all kinds, as pairs of a name and bytes."""
-    # Where several ways to cut a run of white space are equally good in Unigram, versions of SentencePiece differ.
     for kind, own in (("bpe", ["\u2581\u2581", "\n\n"]), ("unigram", [])):
         for rule in ("identity", "nmt_nfkc"):
             for prefix, strips in ((True, True), (True, False), (False, True), (False, False)):
@@ -151,6 +150,15 @@ def encoder_of(path):
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
+def equally_good(path, made, wanted):
+    """Whether a Unigram model of SentencePiece cut a text into the same pieces in another order: of equally good ways to
+    cut a run of white space, its versions take one or the other."""
+    if not path.name.startswith("unigram_") or sorted(made) != sorted(wanted):
+        return False
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return "".join(model.id_to_piece(made)) == "".join(model.id_to_piece(wanted))
+
+
 def compare(path, texts_path, given, encode=None):
     run = subprocess.run([PROGRAM, path, texts_path], capture_output=True, text=True, check=False)
     if run.returncode != 0:
@@ -164,7 +172,7 @@ def compare(path, texts_path, given, encode=None):
         wanted = encode(text)
         tokens += len(wanted)
         made = [int(word) for word in line.split()]
-        if made == wanted:
+        if made == wanted or equally_good(path, made, wanted):
             continue
         bad += 1
         at = next((i for i, (a, b) in enumerate(zip(made, wanted)) if a != b), min(len(made), len(wanted)))
