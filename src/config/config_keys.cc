@@ -149,9 +149,10 @@ void add_update_keys(Options& options, Config::Optim& optim) {
   options.add("optim.name", optim.name, "", "optimizer", one_of(optim::rule_names()),
               OnChange::kResults);
   options.add("optim.lr", optim.lr, "per step",
-              "peak learning rate; " + auto_text([](const RuleKind& kind) {
-                return kind.learning_rate;
-              }) + "; 0.02 with optim.muon_scale original",
+              "peak learning rate; " +
+                  auto_text([](const RuleKind& kind) { return kind.learning_rate; }) +
+                  "; 0.02 with optim.muon_scale original; 2e-5 for adamw where gpt begins with an "
+                  "import or run.start_from",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
               "decay of weights (of norms and biases with optim.decay_norms alone); " +
@@ -284,9 +285,11 @@ void add_schedule_keys(Options& options, Config::Schedule& schedule) {
   options.add("schedule.name", schedule.name, "",
               "curve of the learning rate after warm-up; table: all of it",
               one_of(optim::learning_rate_curve_names()), OnChange::kResults);
-  options.add("schedule.warmup", schedule.warmup, "steps",
-              "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps),
-              OnChange::kResults);
+  options.add(
+      "schedule.warmup", schedule.warmup, "steps",
+      "linear warm-up; auto: a tenth of the run, at most 100; 3 % of it for adamw where gpt "
+      "begins with an import or run.start_from",
+      between(0, limits::kSteps), OnChange::kResults);
   options.add("schedule.decay", schedule.decay, "steps",
               "linear, cosine: length of the decay; step: between drops; wsd: length of the last "
               "part; auto: the rest of the run, a third, a fifth of it",

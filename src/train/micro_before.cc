@@ -2,8 +2,6 @@
 
 #include "trireme/base/error.h"
 
-#include "train/starting_point.h"
-
 namespace trireme {
 namespace {
 
@@ -21,15 +19,10 @@ std::optional<MicroBefore> micro_in(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::optional<MicroBefore> micro_before(Communicator& world, const Config& config) {
-  if (micro_of_keys(config)) return {};
-  try {
-    const auto foreseen = StartingPoint::foresee(world, config.run.folder, config.run.resume);
-    if (!foreseen.checkpoint) return {};
-    return micro_in(*foreseen.checkpoint);
-  } catch (const CheckpointError&) {  // whoever opens it tells what is wrong
-    return {};
-  }
+std::optional<MicroBefore> micro_before(const std::optional<Checkpoint>& checkpoint,
+                                        const Config& config) {
+  if (!checkpoint || micro_of_keys(config)) return {};
+  return micro_in(*checkpoint);
 }
 
 }  // namespace trireme

@@ -16,6 +16,7 @@
 #include "train/fabric_recorder.h"
 #include "train/micro_before.h"
 #include "train/shard_group.h"
+#include "train/starting_point.h"
 
 namespace trireme {
 
@@ -36,6 +37,16 @@ std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
                                                           const Config::Schedule& schedule) {
   return learning_rates_in(world.read_once([&] { return learning_rates_file(schedule); }),
                            schedule);
+}
+
+// Collective. The checkpoint that this start goes on from, where what it has settled may count.
+std::optional<Checkpoint> settled_before(Communicator& world, const Config& config) {
+  if (micro_of_keys(config) && !may_have_settled_rate(config)) return {};
+  try {
+    return StartingPoint::foresee(world, config.run.folder, config.run.resume).checkpoint;
+  } catch (const CheckpointError&) {  // whoever opens it tells what is wrong
+    return {};
+  }
 }
 
 struct ShardChoice {
@@ -89,7 +100,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   Shape sample = models::sample_shape(config.model);
   write_out_micro(config);
   BitsOfStart bits = settle_same_bits(runtime.world(), config);
-  const std::optional<MicroBefore> before = micro_before(runtime.world(), config);
+  const std::optional<Checkpoint> checkpoint = settled_before(runtime.world(), config);
   std::vector<optim::LearningRatePoint> rates =
       read_points_of_rate(runtime.world(), config.schedule);
   ComputeDevice device =
@@ -101,8 +112,10 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   std::shared_ptr<const tasks::TaskData> train_data =
       task.open(training_data(config), runtime.world());
   resolve_epochs(config, train_data->samples());
+  SettledRate settled_rate = settle_rate(checkpoint, config);
   models::Model model = models::resolve(config.model, train_data->facts());
-  std::string why_micro = settle_micro_here(runtime, device, model, grid, before, config);
+  std::string why_micro =
+      settle_micro_here(runtime, device, model, grid, micro_before(checkpoint, config), config);
   const ShardChoice shards = choose_shards(runtime, config, model, device, network, grid);
   auto validation_data = open_validation_data(runtime, config, task, *train_data);
   phases.done("data");
@@ -121,6 +134,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .sample = sample,
           .bits = std::move(bits),
           .why_micro = std::move(why_micro),
+          .settled_rate = std::move(settled_rate),
           .rates = std::move(rates),
           .device = std::move(device),
           .network = std::move(network),

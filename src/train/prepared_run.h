@@ -23,6 +23,7 @@
 
 #include "train/algorithm_tuner.h"
 #include "train/same_bits.h"
+#include "train/settled_rate.h"
 #include "train/startup_phases.h"
 
 namespace trireme {
@@ -35,6 +36,7 @@ struct RunPlan {
   Shape sample;  // of the task
   BitsOfStart bits;
   std::string why_micro;  // why batch.micro is what it is; empty: the keys say so
+  SettledRate settled_rate;
   std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves
   ComputeDevice device;
   NetworkOfJob network;  // for which the communicators are planned

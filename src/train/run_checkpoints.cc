@@ -494,6 +494,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra.merge(recorded_plans());
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
+  if (!run_.settled_rate.keys.empty()) info.extra[kSettledAttribute] = run_.settled_rate.keys;
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   if (position.skipped_since) {
     info.extra[kSkippedAttribute] = std::to_string(*position.skipped_since);

@@ -21,6 +21,7 @@
 #include "trireme/tasks/task.h"
 
 #include "train/run_changes.h"
+#include "train/settled_rate.h"
 
 namespace trireme {
 
@@ -40,7 +41,8 @@ class RunCheckpoints {
     const ops::AttentionChoice& attention;
     const NetworkOfJob& network;                         // for which the communicators are planned
     const std::vector<optim::LearningRatePoint>& rates;  // RunPlan::rates
-    bool promise_broken = false;                         // BitsOfStart::promise_broken
+    const SettledRate& settled_rate;
+    bool promise_broken = false;  // BitsOfStart::promise_broken
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 

@@ -71,6 +71,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                                        .attention = run.attention,
                                        .network = run.network,
                                        .rates = run.rates,
+                                       .settled_rate = run.settled_rate,
                                        .promise_broken = run.bits.promise_broken}),
       start_(resume()),
       communication_(watch_communication()),
@@ -116,6 +117,7 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
                             .data = *run.train_data,
                             .network = watch->row()}));
   if (!run.why_micro.empty()) print_line(run.why_micro);
+  if (!run.settled_rate.said.empty()) print_line(run.settled_rate.said);
   const Config::Optim& optim = run.config.optim;
   if (optim.average != "none" && std::int64_t{optim.average_from} >= total_steps()) {
     print_line(fmt::format(

@@ -346,6 +346,73 @@ class Weights(ProgramTest):
         self.assertIn("\nstart_from = ", config)
         self.assertNotIn("resume", config)
 
+    def rates(self, run):
+        """The learning rate of each step."""
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [entry["lr"] for entry in map(json.loads, lines) if "loss" in entry]
+
+    def test_trained_weights_have_a_lower_learning_rate(self):
+        self.prepare()
+        self.expect_done("import", "--from", self.model("llama", files.llama()), "--output", "run")
+        shutil.copy(self.folder / "run/config.ini", self.folder / "model.ini")
+        shutil.copytree(self.folder / "run", self.folder / "weights")
+        first, warmup = "optim.lr 2e-05", "schedule.warmup 2"
+        why = ": the run begins with trained weights\n"
+        constant = ("--config", "model.ini", "--schedule.name", "constant")
+
+        def start(run, steps, *more, **options):
+            """What is said, and the learning rates of all steps so far."""
+            text = self.train(*constant, "--run.folder", run, "--run.steps", steps, *more, **options)
+            return text, self.rates(run)
+
+        def check(rates, *wanted):
+            for rate, expected in zip(rates, (*wanted, *[wanted[-1]] * (len(rates) - len(wanted))), strict=True):
+                self.assertAlmostEqual(rate, expected, delta=1e-6 * expected)
+
+        text, rates = start("run", 40)
+        self.assertIn(f"\n{first}, {warmup} (3 % of the run){why}", text)
+        check(rates, 1e-5, 2e-5)
+        config = (self.folder / "run/config.ini").read_text()
+        self.assertRegex(config, r"(?m)^lr = 2e-05\n")
+        self.assertRegex(config, r"(?m)^warmup = 2\n")
+        # A start that goes on computes with what the first one settled: with the same keys, with those that are
+        # recorded, after these, and on another grid.
+        for steps, flags in ((41, constant), (42, ("--config", "run/config.ini")), (60, constant),
+                             (61, (*constant, "--grid.tensor", 2))):
+            text = self.train(*flags, "--run.folder", "run", "--run.steps", steps,
+                              before=self.on(2 if "--grid.tensor" in flags else 1))
+            self.assertIn(f"\n{first}, {warmup}, as at the first start\n", text)
+            self.assertNotRegex(text, "(lr|warmup) was")
+            check(self.rates("run"), 1e-5, 2e-5)
+        # Another number is a change as any other; then the run has no settled one.
+        text, rates = start("run", 62, "--optim.lr", 5e-4)
+        self.assertIn("optim.lr was 2e-05, is 0.0005", text)
+        self.assertIn(f"\n{warmup}, as at the first start\n", text)
+        text, rates = start("run", 63)
+        self.assertIn("optim.lr was 0.0005, is 0.001", text)
+        check(rates[-2:], 5e-4, 1e-3)
+        # run.start_from does the same, whosever the weights are; a key that is given counts, each by itself.
+        for weights, steps in (("weights", 40), ("run", 41)):
+            text, rates = start(f"from-{weights}", steps, "--run.start_from", weights)
+            self.assertIn(f"\n{first}, {warmup} (3 % of the run){why}", text)
+            check(rates, 1e-5, 2e-5)
+        text, rates = start("given", 4, "--run.start_from", "weights", "--optim.lr", 3e-4)
+        self.assertIn(f"\nschedule.warmup 1 (3 % of the run){why}", text)
+        check(rates, 3e-4)
+        text, rates = start("warm", 4, "--run.start_from", "weights", "--schedule.warmup", 4)
+        self.assertIn(f"\n{first}{why}", text)
+        check(rates, 5e-6, 1e-5, 1.5e-5, 2e-5)
+        # Other rules, initial values, and a run that an earlier version began, keep what they had.
+        text, rates = start("sgd", 2, "--run.start_from", "weights", "--optim.name", "sgd")
+        self.assertNotIn("trained weights", text)
+        check(rates, 1e-3)
+        text, rates = start("new", 2)
+        self.assertNotIn("trained weights", text)
+        check(rates, 1e-3)
+        text, rates = start("new", 3, "--run.start_from", "weights")
+        self.assertNotIn("trained weights", text)
+        check(rates, 1e-3)
+
     def test_a_fresh_head_needs_the_tokens_of_the_weights(self):
         for number in (1, 2):
             draws = random.Random(number)
