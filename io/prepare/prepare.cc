@@ -19,11 +19,18 @@
 namespace trireme {
 namespace {
 
+// Where begin and end of text are one token, the end of the document before is enough.
+void begin_document(const Tokenizer& tokenizer, SideTokens& side) {
+  side.document_starts.push_back(side.tokens.size());
+  const auto begin = tokenizer.begin_of_text();
+  if (begin && *begin != tokenizer.end_of_text()) side.tokens.push_back(*begin);
+}
+
 BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
   BatchTokens result;
   for (const TextChunk& piece : batch) {
     SideTokens& side = piece.validation ? result.validation : result.train;
-    if (piece.starts) side.document_starts.push_back(side.tokens.size());
+    if (piece.starts) begin_document(tokenizer, side);
     tokenizer.encode(piece.bytes, side.tokens,
                      piece.starts ? TextPart::kBegins : TextPart::kGoesOn);
     if (piece.ends) side.tokens.push_back(tokenizer.end_of_text());
@@ -53,7 +60,7 @@ TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source)
   const TokenizerChoice& choice = options.tokenizer;
   if (choice.kind == TokenizerChoice::Kind::kByte) return make_byte_tokenizer();
   if (choice.kind == TokenizerChoice::Kind::kLoad) {
-    return load_tokenizer(choice.path, choice.end_of_text);
+    return load_tokenizer(choice.path, choice.around);
   }
   const bool has_tail = options.validation.rule == ValidationSplit::Rule::kTail;
   const std::string sample =

@@ -49,14 +49,19 @@ ValidationSplit parse_validation_split(const std::string& text) {
                   shown(text)));
 }
 
-TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::string& end_of_text) {
+TokenizerChoice parse_tokenizer_choice(const std::string& text, const DocumentTokens& around) {
   TokenizerChoice choice;
   const bool is_made_here =
       text == "byte" || text.starts_with("bpe:") || text.starts_with("unigram:");
-  if (is_made_here && !end_of_text.empty()) {
+  if (is_made_here && !around.end_of_text.empty()) {
     throw ConfigError(fmt::format(
         "--end-of-text is for a tokenizer.json; the tokenizer {} has its own end of text",
         shown(text)));
+  }
+  if (is_made_here && !around.begin_of_text.empty() && around.begin_of_text != "none") {
+    throw ConfigError(
+        fmt::format("--begin-of-text is for a tokenizer that others made; {} has no begin of text",
+                    shown(text)));
   }
   if (text == "byte") return choice;
   const std::string_view view = text;
@@ -78,19 +83,20 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::strin
     }
     return choice;
   }
-  if (!look_ahead(text, ExitStatus::kUsage).is_file()) {
-    throw ConfigError(
-        fmt::format("tokenizer '{}': expected byte, bpe:VOCABULARY, "
-                    "unigram:VOCABULARY, a SentencePiece model file or a tokenizer.json",
-                    shown(text)));
+  if (!look_ahead(text, ExitStatus::kUsage).is_there()) {
+    throw ConfigError(fmt::format(
+        "tokenizer '{}': expected byte, bpe:VOCABULARY, unigram:VOCABULARY, a SentencePiece model "
+        "file, a tokenizer.json, or a folder that holds one",
+        shown(text)));
   }
   choice.kind = TokenizerChoice::Kind::kLoad;
   choice.path = text;
-  choice.end_of_text = end_of_text;
+  choice.around = around;
   return choice;
 }
 
-TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string& end_of_text) {
+TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const DocumentTokens& around) {
+  const std::string &end_of_text = around.end_of_text, &begin_of_text = around.begin_of_text;
   constexpr std::int64_t kMost = NumberTokenizer::kMostTokens;
   TokenizerChoice choice;
   choice.kind = TokenizerChoice::Kind::kNumbers;
@@ -101,6 +107,15 @@ TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string&
         vocabulary, shown(end_of_text), kMost));
   }
   choice.vocabulary = static_cast<std::int32_t>(vocabulary);
+  if (begin_of_text.empty() || begin_of_text == "none") return choice;
+  std::int32_t begin = 0;
+  if (!parse_all(begin_of_text, begin) || begin < 0 || begin >= vocabulary) {
+    throw ConfigError(
+        fmt::format("--begin-of-text {}: with --vocabulary {} expected the number of a token below "
+                    "it, or none",
+                    shown(begin_of_text), vocabulary));
+  }
+  choice.begin_token = begin;
   return choice;
 }
 

@@ -18,9 +18,11 @@ namespace {
 
 TokenizerPtr named_tokenizer(const TokenizerChoice& choice) {
   if (choice.kind == TokenizerChoice::Kind::kNumbers) {
-    return std::make_shared<NumberTokenizer>(choice.vocabulary, choice.end_token);
+    const auto made = std::make_shared<NumberTokenizer>(choice.vocabulary, choice.end_token);
+    made->set_begin_of_text(choice.begin_token, "--begin-of-text");
+    return made;
   }
-  return load_tokenizer(choice.path, choice.end_of_text);
+  return load_tokenizer(choice.path, choice.around);
 }
 
 // The tail is that many tokens: the splitter sees their bytes.

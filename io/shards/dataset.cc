@@ -48,9 +48,12 @@ class TokenDataset::Impl {
         files_(headers_.shards) {
     const TokenShardInfo& first = headers_.shards.front();
     const TokenizerPtr& open = options_.tokenizer;
-    const bool same =
-        open && open->kind() == first.tokenizer_kind && open->model() == first.tokenizer_model;
-    tokenizer_ = same ? open : make_tokenizer(first.tokenizer_kind, first.tokenizer_model);
+    const bool same = open && open->kind() == first.tokenizer_kind &&
+                      open->model() == first.tokenizer_model &&
+                      open->begin_of_text() == first.begin_of_text;
+    tokenizer_ =
+        same ? open
+             : make_tokenizer(first.tokenizer_kind, first.tokenizer_model, first.begin_of_text);
     if (tokenizer_->vocabulary() != first.vocabulary) {
       throw DataError(
           fmt::format("{}: the header promises a vocabulary of {}, its tokenizer has {}",
@@ -86,12 +89,22 @@ class TokenDataset::Impl {
           ->read(from, std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
                                               static_cast<std::size_t>(to - from)));
     }
+    if (const auto begins = options_.begins_windows ? tokenizer_->begin_of_text() : std::nullopt) {
+      run.front() = *begins;
+    }
     std::copy(run.begin(), run.end() - 1, tokens.begin());
     std::copy(run.begin() + 1, run.end(), targets.begin());
     const std::int64_t real =
         std::min(T, options_.order == SampleOrder::kShuffled ? T : all - begin);
     std::fill(targets.begin() + real, targets.end(), -1);
+    if (options_.begins_windows) leave_out_begins(targets);
     if (real < T) std::fill(tokens.begin() + real, tokens.end(), end_of_text());
+  }
+
+  // No text says that one begins.
+  void leave_out_begins(std::span<std::int32_t> targets) const {
+    const auto begins = tokenizer_->begin_of_text();
+    if (begins && *begins != end_of_text()) std::ranges::replace(targets, *begins, -1);
   }
 
   std::int32_t end_of_text() const { return tokenizer_->end_of_text(); }

@@ -37,6 +37,7 @@ struct ShardKind<TokenShardInfo> {
     check_equal(a, b, "vocabularies of", a.vocabulary, b.vocabulary);
     check_equal(a, b, "bytes per token:", a.token_bytes, b.token_bytes);
     check_equal(a, b, "end of text is", a.end_of_text, b.end_of_text);
+    check_equal(a, b, "begin of text is", begin_text(a), begin_text(b));
     check_equal(a, b, "tokenizers", a.tokenizer_kind, b.tokenizer_kind);
     if (a.tokenizer_model != b.tokenizer_model) {
       throw DataError(
@@ -49,7 +50,11 @@ struct ShardKind<TokenShardInfo> {
     return Json::array({info.path, info.format_version, info.has_record, info.token_bytes,
                         info.tokens, info.documents, info.original_bytes, info.data_offset,
                         info.checksum_offset, info.vocabulary, info.end_of_text,
-                        info.tokenizer_kind, info.source, info.split, info.checksum});
+                        info.begin_of_text.value_or(-1), info.tokenizer_kind, info.source,
+                        info.split, info.checksum});
+  }
+  static std::string begin_text(const TokenShardInfo& info) {
+    return info.begin_of_text ? std::to_string(*info.begin_of_text) : "none";
   }
   static TokenShardInfo from_json(const Json& json) {
     TokenShardInfo info;
@@ -66,6 +71,8 @@ struct ShardKind<TokenShardInfo> {
     info.checksum_offset = next().integer();
     info.vocabulary = next().integer();
     info.end_of_text = next().integer();
+    const std::int64_t begin = next().integer();
+    if (begin >= 0) info.begin_of_text = static_cast<std::int32_t>(begin);
     info.tokenizer_kind = next().text();
     info.source = next().text();
     info.split = next().text();

@@ -127,6 +127,12 @@ void read_attributes(TokenShardInfo& info, const hdf5::File& file) {
   info.original_bytes = file.integer_attribute("/", "original_bytes");
   info.vocabulary = file.integer_attribute("/", "vocabulary");
   info.end_of_text = file.integer_attribute("/", "end_of_text");
+  if (file.has_attribute("/", kBeginOfText)) {
+    const std::int64_t token = file.integer_attribute("/", kBeginOfText);
+    require(info, token >= 0 && token < info.vocabulary,
+            fmt::format("begin of text is token {} of a vocabulary of {}", token, info.vocabulary));
+    info.begin_of_text = static_cast<std::int32_t>(token);
+  }
   info.source = file.string_attribute("/", "source");
   info.split = file.string_attribute("/", "split");
   info.checksum = file.string_attribute("/", "checksum");

@@ -13,6 +13,9 @@ inline constexpr std::int64_t kTokenShardVersion = 2;
 // The datasets that have checksums of their own.
 inline constexpr std::array kTokenShardData = {"/tokens", "/documents", "/token_checksums"};
 
+// The attribute of shards whose documents begin with a token of their own.
+inline constexpr const char* kBeginOfText = "begin_of_text";
+
 // In version 2 each block of this many bytes of /tokens has a checksum in /token_checksums.
 inline constexpr std::int64_t kBlockBytes = 4096;
 

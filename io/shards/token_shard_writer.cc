@@ -137,6 +137,9 @@ class TokenShardWriter::Impl {
     file.set_attribute("/", "original_bytes", static_cast<std::int64_t>(original_bytes_));
     file.set_attribute("/", "vocabulary", std::int64_t{tokenizer_->vocabulary()});
     file.set_attribute("/", "end_of_text", std::int64_t{tokenizer_->end_of_text()});
+    if (const auto begin = tokenizer_->begin_of_text()) {
+      file.set_attribute("/", kBeginOfText, std::int64_t{*begin});
+    }
     set_text(file, "/", "tokenizer", std::string(tokenizer_->kind()));
     set_text(file, "/", "source", source_);
     set_text(file, "/", "split", split_);

@@ -201,6 +201,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(Parsed parsed, std::string model,
   set_vocabulary(std::move(bytes), parsed.end_of_text, std::move(special_tokens));
   if (parsed.file.decoder.takes_space() && !is_byte_level(parsed.file)) set_leading_space();
   is_byte_level_ = is_byte_level(parsed.file);
+  before_texts_ = std::move(parsed.file.before);
   normalizers_ = std::move(parsed.file.normalizers);
   pre_tokenizers_ = std::move(parsed.file.pre_tokenizers);
 }

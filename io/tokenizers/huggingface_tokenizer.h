@@ -11,7 +11,7 @@
 // - added_tokens: those that are not special are found in texts. Special tokens that are written
 //   out in a text are ordinary text. Numbers of tokens must leave none out.
 // - post_processor: ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing. What they add
-//   around a text is not added, since documents end with one end of text.
+//   around a text is not added; before_texts() tells what comes before it.
 // - decoder: what a token stands for, by Replace, ByteFallback, ByteLevel, Metaspace, Strip, Fuse,
 //   Sequence, WordPiece. Bytes' and WordPiece's tokens need none.
 // - truncation and padding are ignored.
@@ -63,6 +63,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::string description() const override;
   const std::string& model() const override { return model_; }
   std::size_t cut(std::string_view bytes) const override;
+  // The names of the tokens that the file puts before a text.
+  const std::vector<std::string>& before_texts() const { return before_texts_; }
 
  private:
   class Encoding;
@@ -100,6 +102,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   AddedTokens raw_added_, normalised_added_;
   std::variant<BytePairEncoding, WordPiece, Unigram> encoding_;
   bool is_byte_level_ = false;
+  std::vector<std::string> before_texts_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
 };

@@ -54,6 +54,8 @@ constexpr std::array<const char*, 20> kTekkenNames = {"<unk>",
                                                       "[/SYSTEM_PROMPT]",
                                                       "[TOOL_CONTENT]"};
 
+constexpr const char* kTekkenBegin = "<s>";
+
 // A line is a token in base 64, a space, and its rank; nothing: it is another.
 std::optional<std::string> token_of_line(std::string_view line, std::size_t rank) {
   const std::size_t space = line.find(' ');
@@ -84,6 +86,8 @@ class RankedTokens {
     made_.tokens.push_back(name);
     made_.added.push_back({name, number, true, false, true, false, false, false});
   }
+
+  void put_before_texts(const char* name) { made_.before.emplace_back(name); }
 
   void add_token(std::string bytes) {
     const auto number = static_cast<std::int32_t>(made_.tokens.size());
@@ -156,6 +160,7 @@ TokenizerFile parse_tiktoken_file(std::string_view text, const std::string& orig
                                                : fmt::format("<|reserved_special_token_{}|>",
                                                              i - kLlama3Names.size() + 2));
   }
+  ranked.put_before_texts(kLlama3Names.front());
   return ranked.finish(kLlama3Pattern);
 }
 
@@ -183,6 +188,10 @@ TokenizerFile parse_tekken_file(const Json& json, const std::string& origin) {
   for (std::int64_t i = 0; i < special; ++i) {
     ranked.add_special(i < std::ssize(names) ? names[static_cast<std::size_t>(i)]
                                              : fmt::format("<SPECIAL_{}>", i));
+  }
+  if (std::ranges::find(names, kTekkenBegin) <
+      names.begin() + std::min(special, std::ssize(names))) {
+    ranked.put_before_texts(kTekkenBegin);
   }
   for (std::int64_t i = 0; i < count - special; ++i) {
     const Json& entry = vocabulary[static_cast<std::size_t>(i)];

@@ -309,7 +309,8 @@ void SentencePieceTokenizer::encode_bytes(std::string_view bytes,
   for (const char c : bytes) tokens.push_back(byte_token_[static_cast<unsigned char>(c)]);
 }
 
-TokenizerPtr load_sentencepiece(std::string model, const std::string& origin) {
+std::shared_ptr<SentencePieceTokenizer> load_sentencepiece(std::string model,
+                                                           const std::string& origin) {
   using Mode = SentencePieceTokenizer::Mode;
   auto lossless = std::make_shared<SentencePieceTokenizer>(model, Mode::kLossless, origin);
   const bool is_own = SentencePieceNormalizer(model, origin).is_plain() &&

@@ -65,6 +65,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 // A model from a file. Those that train_sentencepiece made are without loss, others exact. Throws
 // DataError.
-TokenizerPtr load_sentencepiece(std::string model, const std::string& origin);
+std::shared_ptr<SentencePieceTokenizer> load_sentencepiece(std::string model,
+                                                           const std::string& origin);
 
 }  // namespace trireme

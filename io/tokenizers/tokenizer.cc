@@ -6,7 +6,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
-#include "trireme/base/small_file.h"
 
 #include "io/tokenizers/huggingface_tokenizer.h"
 #include "io/tokenizers/number_tokenizer.h"
@@ -71,6 +70,11 @@ std::optional<std::int32_t> Tokenizer::special_token(std::string_view name) cons
   return found->second;
 }
 
+std::string_view Tokenizer::name_of(std::int32_t token) const {
+  const auto found = std::ranges::find(special_tokens_, token, &SpecialTokens::value_type::second);
+  return found == special_tokens_.end() ? std::string_view() : std::string_view(found->first);
+}
+
 void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
                                SpecialTokens special_tokens) {
   bytes_ = std::move(bytes);
@@ -82,8 +86,18 @@ TokenizerPtr make_byte_tokenizer() {
   return std::make_shared<ByteTokenizer>();
 }
 
-TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
-  if (kind == "byte") return make_byte_tokenizer();
+void Tokenizer::set_begin_of_text(std::optional<std::int32_t> token, const std::string& origin) {
+  if (token && (*token < 0 || *token >= vocabulary())) {
+    throw DataError(fmt::format("{}: begin of text is token {} of a vocabulary of {}", origin,
+                                *token, vocabulary()));
+  }
+  begin_of_text_ = token;
+}
+
+namespace {
+
+std::shared_ptr<Tokenizer> stored_tokenizer(std::string_view kind, std::string_view model) {
+  if (kind == "byte") return std::make_shared<ByteTokenizer>();
   if (kind == NumberTokenizer::kKind) return std::make_shared<NumberTokenizer>(model);
   using Pieces = SentencePieceTokenizer;
   if (kind == Pieces::kKind || kind == Pieces::kExactKind) {
@@ -101,21 +115,13 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
                               shown(kind), kHuggingFace));
 }
 
-TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text) {
-  // One MiB less than the limit leaves room for what is added to a SentencePiece model.
-  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
-  std::string model = read_small_file("the tokenizer", path, kMostMib);
-  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
-  // A SentencePiece model begins with the mark of its first field.
-  if (model.front() == '{' || path.ends_with(".json") || is_tiktoken_file(model)) {
-    return std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
-  }
-  if (!end_of_text.empty()) {
-    throw ConfigError(fmt::format(
-        "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
-        path));
-  }
-  return load_sentencepiece(std::move(model), path);
+}  // namespace
+
+TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model,
+                            std::optional<std::int32_t> begin_of_text) {
+  const std::shared_ptr<Tokenizer> made = stored_tokenizer(kind, model);
+  made->set_begin_of_text(begin_of_text, "the stored tokenizer");
+  return made;
 }
 
 }  // namespace trireme

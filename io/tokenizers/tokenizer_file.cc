@@ -31,7 +31,7 @@ class FileParser {
       ReadPreTokenizers steps = read_pre_tokenizers(given(file, "pre_tokenizer"), origin_);
       made_.pre_tokenizers = std::move(steps.pre_tokenizers);
       made_.decoder = read_decoder(given(file, "decoder"), origin_);
-      check_post_processor(given(file, "post_processor"));
+      read_post_processor(given(file, "post_processor"));
       settle_bytes(steps.is_byte_level);
     } catch (const JsonError& error) {
       refuse(fmt::format("not a tokenizer.json that is read: {}", shown(error.what())));
@@ -200,13 +200,21 @@ class FileParser {
   }
 
   // These add tokens around a text, or change where its tokens are said to be, but not the tokens.
-  void check_post_processor(const Json* part) const {
+  void read_post_processor(const Json* part) {
     if (!part) return;
     const std::string type = part->at("type").text();
     if (type == "Sequence") {
-      for (const Json& item : part->at("processors").items()) check_post_processor(&item);
-    } else if (type != "ByteLevel" && type != "TemplateProcessing" && type != "BertProcessing" &&
-               type != "RobertaProcessing") {
+      for (const Json& item : part->at("processors").items()) read_post_processor(&item);
+    } else if (type == "TemplateProcessing") {
+      for (const Json& piece : part->at("single").items()) {
+        const Json* special = piece.find("SpecialToken");
+        if (!special) break;  // the text
+        const std::string& name = special->at("id").text();
+        for (const Json& token : part->at("special_tokens").at(name).at("tokens").items()) {
+          made_.before.push_back(token.text());
+        }
+      }
+    } else if (type != "ByteLevel" && type != "BertProcessing" && type != "RobertaProcessing") {
       refuse(fmt::format("the post-processor {} is not supported", shown(type)));
     }
   }

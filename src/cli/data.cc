@@ -150,6 +150,7 @@ void inspect_text(const std::string& path) {
   lines.add("bytes per token", fmt::format("{:.3f}", static_cast<double>(info.original_bytes) /
                                                          static_cast<double>(info.tokens)));
   lines.add("vocabulary", std::to_string(info.vocabulary));
+  if (info.begin_of_text) lines.add("begin of text", std::to_string(*info.begin_of_text));
   lines.add("end of text", std::to_string(info.end_of_text));
   lines.add("tokenizer", info.tokenizer_model.empty()
                              ? shown(info.tokenizer_kind)

@@ -65,6 +65,9 @@ TokenizerPtr tokenizer_to_continue(Communicator& comm, const InferenceModel& mod
                                    const std::string& shard) {
   const ModelTokenizer opened = open_model_tokenizer(comm, model, shard);
   tasks::check_tokenizer(model.trained_on(), *opened.tokenizer, opened.origin);
+  const std::string remark =
+      tasks::words_on_begin_of_text(model.trained_on(), *opened.tokenizer, opened.origin);
+  if (comm.rank() == 0 && !remark.empty()) report_line(remark);
   return opened.tokenizer;
 }
 
@@ -161,7 +164,8 @@ class Session {
     GenerationOptions options{.sampling = given_.sampling,
                               .seed = static_cast<std::uint64_t>(given_.seed),
                               .tokens = given_.tokens,
-                              .vocabulary = tokenizer_->vocabulary()};
+                              .vocabulary = tokenizer_->vocabulary(),
+                              .begin = tokenizer_->begin_of_text()};
     if (model_.training().data.mask_documents) options.document_end = tokenizer_->end_of_text();
     if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
     return options;
@@ -170,7 +174,7 @@ class Session {
   void continue_texts(Generator& generator, const std::vector<std::string>& prompts) {
     std::vector<std::vector<std::int32_t>> encoded;
     for (const std::string& prompt : prompts) {
-      encoded.push_back(tokenizer_->encode(prompt));
+      encoded.push_back(tokens_of(prompt));
       say_if_too_long(std::ssize(encoded.back()));
     }
     const Stopwatch watch;
@@ -191,6 +195,13 @@ class Session {
     seconds_ += watch.seconds();
     for (const auto& text : texts) tokens_ += std::ssize(text);
     number_ += prompts.size();
+  }
+
+  std::vector<std::int32_t> tokens_of(const std::string& prompt) const {
+    std::vector<std::int32_t> tokens;
+    if (const auto begin = tokenizer_->begin_of_text()) tokens.push_back(*begin);
+    tokenizer_->encode(prompt, tokens);
+    return tokens;
   }
 
   void say_if_too_long(std::int64_t tokens) {

@@ -27,7 +27,7 @@ struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
   bool images = false, tokens = false, skip_bad = false, as_bytes = false;
-  std::optional<std::string> tokenizer, size, end_of_text, class_folder, field, join;
+  std::optional<std::string> tokenizer, size, begin_of_text, end_of_text, class_folder, field, join;
   std::string validation = "none", document_separator;
   std::optional<ByteSize> limit;
   std::optional<std::int64_t> vocabulary;
@@ -73,13 +73,17 @@ void declare(Options& options, PrepareArguments& given) {
               "take each file byte for byte as it is, also if it is packed or binary");
   options.add(
       "tokenizer", given.tokenizer, "",
-      "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model or "
-      "of a tokenizer.json, tekken.json or Llama 3's rank file; auto: bpe:4096",
+      "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model, "
+      "tokenizer.json, tekken.json or Llama 3's rank file, or of a folder with one; auto: bpe:4096",
       not_empty());
   options.paths({"tokenizer"});
   options.add("end-of-text", given.end_of_text, "",
-              "the token of a tokenizer.json that ends documents; auto: the one that is known to; "
-              "with --vocabulary its number",
+              "the token of a tokenizer.json that ends documents; auto: the one that its "
+              "tokenizer_config.json names, or is known to; with --vocabulary its number",
+              not_empty());
+  options.add("begin-of-text", given.begin_of_text, "",
+              "the token that comes before each document, or none; auto: the one that the "
+              "tokenizer's files have before texts; with --vocabulary its number",
               not_empty());
   options.add("tokens", given.tokens, "",
               "the inputs are tokens already: Megatron's .bin with .idx, nanoGPT's (uint16) or "
@@ -133,6 +137,10 @@ PrepareKind common_options(const PrepareArguments& given) {
   return options;
 }
 
+DocumentTokens around(const PrepareArguments& given) {
+  return {given.begin_of_text.value_or(""), given.end_of_text.value_or("")};
+}
+
 void set_tokens(const PrepareArguments& given, PrepareOptions& options) {
   if (given.field || given.join || given.skip_bad || given.as_bytes || given.limit ||
       !given.document_separator.empty()) {
@@ -140,13 +148,12 @@ void set_tokens(const PrepareArguments& given, PrepareOptions& options) {
         "--tokens takes whole files: leave --field, --join, --skip-bad, --as-bytes, --limit and "
         "--document-separator out");
   }
-  const std::string end_of_text = given.end_of_text.value_or("");
   if (given.vocabulary && given.tokenizer) {
     throw ConfigError("--vocabulary is for tokens without a --tokenizer: leave one of the two out");
   }
   options.tokens = true;
-  if (given.vocabulary) options.tokenizer = parse_numbers_choice(*given.vocabulary, end_of_text);
-  if (given.tokenizer) options.tokenizer = parse_tokenizer_choice(*given.tokenizer, end_of_text);
+  if (given.vocabulary) options.tokenizer = parse_numbers_choice(*given.vocabulary, around(given));
+  if (given.tokenizer) options.tokenizer = parse_tokenizer_choice(*given.tokenizer, around(given));
   check_validation(options);
 }
 
@@ -164,8 +171,7 @@ PrepareOptions text_options(const PrepareArguments& given) {
     set_tokens(given, options);
     return options;
   }
-  options.tokenizer =
-      parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), given.end_of_text.value_or(""));
+  options.tokenizer = parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), around(given));
   options.document_separator = unescaped(given.document_separator, "--document-separator");
   options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(ByteSize()).count);
   if (given.field) options.fields = parse_record_fields(*given.field);
@@ -181,6 +187,7 @@ PrepareImagesOptions image_options(const PrepareArguments& given) {
        {std::pair(given.tokens, "--tokens"),
         std::pair(given.vocabulary.has_value(), "--vocabulary"),
         std::pair(given.tokenizer.has_value(), "--tokenizer"),
+        std::pair(given.begin_of_text.has_value(), "--begin-of-text"),
         std::pair(given.end_of_text.has_value(), "--end-of-text"),
         std::pair(given.limit.has_value(), "--limit"),
         std::pair(given.field.has_value(), "--field"), std::pair(given.join.has_value(), "--join"),
@@ -245,6 +252,10 @@ std::string summary(const PrepareResult& result) {
   }
   lines.add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
                                      result.tokenizer_seconds));
+  if (const auto begin = result.tokenizer->begin_of_text()) {
+    lines.add("begin of text",
+              fmt::format("{} {}", *begin, shown(result.tokenizer->name_of(*begin))));
+  }
   if (const std::string words = words_of(result.left_out); !words.empty()) {
     lines.add("left out", words);
   }

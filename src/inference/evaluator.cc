@@ -4,6 +4,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/inference/evaluation.h"
 #include "trireme/parallel/connections.h"
@@ -26,6 +27,8 @@ std::shared_ptr<const tasks::TaskData> open_evaluation_data(
   for (WeightedPath& path : request.paths) path.weight.reset();
   auto data = tasks::task_of(model.training().model).open(request, comm);
   data->check_trained(model.trained_on());
+  const std::string remark = data->remark_on(model.trained_on());
+  if (comm.rank() == 0 && !remark.empty()) report_line(remark);
   return data;
 }
 

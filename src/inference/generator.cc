@@ -45,9 +45,14 @@ std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prom
                                               std::uint64_t number, const OnToken& on_token) {
   TRIREME_CHECK(!prompt.empty(), "an empty prompt");
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());
-  const auto last = [&text](std::int64_t count) {
-    return std::span<const std::int32_t>(text).last(
-        std::min(text.size(), static_cast<std::size_t>(count)));
+  std::vector<std::int32_t> cut;  // the end of the text, as a text of its own
+  const auto last = [&](std::int64_t most) {
+    const std::size_t count = std::min(text.size(), static_cast<std::size_t>(most));
+    const auto end = std::span<const std::int32_t>(text).last(count);
+    if (!options_.begin || count < 2 || count == text.size()) return end;
+    cut.assign(end.begin(), end.end());
+    cut.front() = *options_.begin;
+    return std::span<const std::int32_t>(cut);
   };
   cache_.past = 0;
   stage_.weights().refresh(ctx_);

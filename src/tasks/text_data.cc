@@ -8,13 +8,14 @@
 namespace trireme::tasks {
 
 std::shared_ptr<const TokenDataset> open_text(const DataRequest& request, std::int64_t context,
-                                              Communicator& comm) {
+                                              Communicator& comm, bool begins_windows) {
   DatasetOptions options;
   options.data = request.paths;
   options.split = request.any_split ? "" : request.training ? "train" : "validation";
   options.context = context;
   options.seed = request.seed;
   options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
+  options.begins_windows = begins_windows && !request.training;
   options.tokenizer = request.tokenizer;
   return TokenDataset::open(options, comm);
 }
@@ -25,8 +26,10 @@ std::string TextData::description() const {
 }
 
 std::vector<DataMark> TextData::encoding() const {
-  return {{kTokenizerAttribute, "the tokenizer of data.train",
-           tokenizer_checksum(*data_->tokenizer())}};
+  return {
+      {kTokenizerAttribute, "the tokenizer of data.train", tokenizer_checksum(*data_->tokenizer())},
+      {kBeginOfTextAttribute, "begin of text of data.train",
+       begin_of_text_value(*data_->tokenizer()), true}};
 }
 
 void TextData::check_fits(const TaskData& other) const {
@@ -41,6 +44,10 @@ void TextData::check_fits(const TaskData& other) const {
 
 void TextData::check_trained(const TrainedOn& model) const {
   check_tokenizer(model, *data_->tokenizer(), data_->shards().front().path, vocabulary_);
+}
+
+std::string TextData::remark_on(const TrainedOn& model) const {
+  return words_on_begin_of_text(model, *data_->tokenizer(), data_->shards().front().path);
 }
 
 std::vector<std::string> TextData::paths() const {

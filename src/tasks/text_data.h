@@ -13,10 +13,10 @@
 
 namespace trireme::tasks {
 
-// Opens the shards of a request, as samples of so many tokens. Collective over comm. Throws the
-// errors of TokenDataset::open.
+// Opens the shards of a request, as samples of so many tokens. Collective over comm.
+// `begins_windows` is that of DatasetOptions. Throws the errors of TokenDataset::open.
 std::shared_ptr<const TokenDataset> open_text(const DataRequest& request, std::int64_t context,
-                                              Communicator& comm);
+                                              Communicator& comm, bool begins_windows = false);
 
 class TextData : public TaskData {
  public:
@@ -27,6 +27,7 @@ class TextData : public TaskData {
   std::vector<DataMark> encoding() const final;
   void check_fits(const TaskData& other) const final;
   void check_trained(const TrainedOn& model) const final;
+  std::string remark_on(const TrainedOn& model) const final;
   std::vector<std::string> paths() const final;
   TokenizerPtr tokenizer() const final { return data_->tokenizer(); }
 

@@ -77,6 +77,20 @@ void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
                     "use data of the tokenizer that the model was trained with");
 }
 
+std::string tasks::words_on_begin_of_text(const TrainedOn& model, const Tokenizer& tokenizer,
+                                          const std::string& origin) {
+  const auto mark = std::ranges::find(model.marks, kBeginOfTextAttribute, &DataMark::attribute);
+  const std::string own = begin_of_text_value(tokenizer);
+  if (mark == model.marks.end() || mark->value == own) return "";
+  return fmt::format("begin of text: {} in {}, {} in the model of {}", own, origin, mark->value,
+                     model.origin);
+}
+
+std::string begin_of_text_value(const Tokenizer& tokenizer) {
+  const auto begin = tokenizer.begin_of_text();
+  return begin ? std::to_string(*begin) : "none";
+}
+
 std::string tokenizer_checksum(const Tokenizer& tokenizer) {
   const std::string text = fmt::format("{}\n{}", tokenizer.kind(), tokenizer.model());
   return fmt::format("xxh64:{:016x}", XXH64(text.data(), text.size(), 0));

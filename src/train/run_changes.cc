@@ -48,7 +48,8 @@ std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
                                          const tasks::TaskData* validation) {
   std::vector<DataAttribute> all;
   for (tasks::DataMark& mark : train.encoding()) {
-    all.push_back({std::move(mark), OnChange::kOtherRun});
+    const OnChange on_change = mark.is_told ? OnChange::kResults : OnChange::kOtherRun;
+    all.push_back({std::move(mark), on_change});
   }
   all.push_back({{"training_data", "data.train", train.contents()}, OnChange::kOtherRun});
   all.push_back(

@@ -278,6 +278,8 @@ void RunCheckpoints::check_data(const Checkpoint& checkpoint, const models::Mode
     trained_on.marks.push_back({attribute, {}, value});
   }
   run_.data.check_trained(trained_on);
+  const std::string remark = run_.data.remark_on(trained_on);
+  if (run_.runtime.rank() == 0 && !remark.empty()) print_line(remark);
 }
 
 // Collective over the world. A checkpoint of a model with more layers also holds all tensors of one

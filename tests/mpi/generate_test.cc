@@ -83,7 +83,9 @@ class Generate : public ::testing::TestWithParam<bool> {
     std::size_t begin = text.size() - std::min<std::size_t>(text.size(), context());
     for (std::int64_t i = 0; i < count; ++i) {
       if (text.size() - begin > context()) begin = text.size() - context() / 2;
-      const Tensor logits = logits_of(*stage, std::span(text).subspan(begin), model_.context);
+      Tokens seen(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end());
+      if (begins_ && begin > 0) seen.front() = *begins_;
+      const Tensor logits = logits_of(*stage, seen, model_.context);
       text.push_back(choose(logits.span<float>(), i));
     }
     return {text.begin() + std::ssize(prompt), text.end()};
@@ -166,6 +168,7 @@ class Generate : public ::testing::TestWithParam<bool> {
   const std::int32_t document_end_ = GetParam() ? 7 : 9;
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid alone_{runtime(), {1, 1, 1}, {runtime().rank()}};
+  std::optional<std::int32_t> begins_;  // GenerationOptions::begin
 };
 
 constexpr SamplingOptions kGreedy{.temperature = 0.0};
@@ -174,8 +177,13 @@ TEST_P(Generate, GreedyEqualsFullPassesOnEveryGrid) {
   // They end within the context of 16, go past it, and begin with a prompt that is longer than it.
   Tokens longer;
   for (std::int32_t i = 0; i < 40; ++i) longer.push_back(i * i % 67);
-  for (const auto& [prompt, count] :
-       {std::pair{kPrompt, 10}, std::pair{kPrompt, 40}, std::pair{longer, 12}}) {
+  for (const auto& [prompt, count, begins] :
+       {std::tuple{kPrompt, 10, std::optional<std::int32_t>()},
+        {kPrompt, 40, std::nullopt},
+        {longer, 12, std::nullopt},
+        {kPrompt, 40, 5},
+        {longer, 12, 5}}) {
+    begins_ = begins;
     double gap = 0.0;
     const Tokens expected = greedy_without_cache(prompt, count, gap);
     EXPECT_GT(gap, 1e-3) << "a near tie: choose other weights";
@@ -183,7 +191,8 @@ TEST_P(Generate, GreedyEqualsFullPassesOnEveryGrid) {
     for (const GridShape& shape : grids(runtime().size())) {
       const ProcessGrid grid(runtime(), shape);
       const auto stage = make_stage(ctx_, grid, model_);
-      EXPECT_EQ(with_cache(*stage, {.sampling = kGreedy, .tokens = count}, prompt), expected)
+      EXPECT_EQ(with_cache(*stage, {.sampling = kGreedy, .tokens = count, .begin = begins}, prompt),
+                expected)
           << shape.to_string() << ", prompt of " << prompt.size();
     }
   }

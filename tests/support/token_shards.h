@@ -35,10 +35,11 @@ class TokenShards : public ::testing::Test {
     return shard_of(name, tokens, starts, split);
   }
   std::string shard_of(const std::string& name, const std::vector<std::int32_t>& tokens,
-                       const std::vector<std::uint64_t>& starts, const std::string& split) {
+                       const std::vector<std::uint64_t>& starts, const std::string& split,
+                       const TokenizerPtr& tokenizer = make_byte_tokenizer()) {
     const std::filesystem::path path = folder_.path() / name;
     std::filesystem::create_directories(path.parent_path());
-    TokenShardWriter writer(path.string(), make_byte_tokenizer(), split, "test");
+    TokenShardWriter writer(path.string(), tokenizer, split, "test");
     writer.append(tokens, starts, tokens.size() - starts.size());
     writer.commit();
     return path.string();

@@ -19,6 +19,7 @@ struct GenerationOptions {
   std::uint64_t seed = 1;
   std::int64_t tokens = 200;                    // maximum to add
   std::int64_t vocabulary = 0;                  // only the first so many rows are tokens; 0: all
+  std::optional<std::int32_t> begin = {};       // the token that the model has seen before texts
   std::optional<std::int32_t> stop_token = {};  // ends a text, and is not part of it
   // The end-of-text token of a model that was trained with data.mask_documents: tokens after it do
   // not attend to tokens before it or to it. nullopt: each token attends to the whole text before
@@ -43,8 +44,8 @@ class Generator {
   // (Stage::sharded): then every replica calls it. Returns the continuation of `prompt` on every
   // rank of the replica. `prompt` has at least one token and is the same on all these ranks.
   // If it is longer than the context, its last tokens count. A text that has filled the context
-  // goes on from its last half. Throws CheckpointError where the model's probabilities are not
-  // finite.
+  // goes on from its last half. What is left of a text begins with options.begin. Throws
+  // CheckpointError where the model's probabilities are not finite.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, std::uint64_t number,
                                      const OnToken& on_token = {});
 

@@ -24,7 +24,8 @@ enum class SampleOrder {
   // For evaluation. The samples of the shards follow each other. Sample i of a shard predicts its
   // tokens [iT, iT+T) from the tokens before them, with an end of text before the shard's first
   // token. So every token is predicted once. A shard's last sample is padded with end-of-text
-  // inputs and targets of -1.
+  // inputs and targets of -1. With begins_windows, and shards of a tokenizer that has a begin of
+  // text, each sample has it as its first input, and as no target.
   kSequential,
 };
 
@@ -46,6 +47,7 @@ struct DatasetOptions {
   std::int64_t context = 0;  // T, the tokens per sample
   std::uint64_t seed = 1;    // for the shuffled order
   SampleOrder order = SampleOrder::kShuffled;
+  bool begins_windows = false;  // kSequential
   // The tokenizer of other data that are open. If the shards have the same one, it is used and not
   // made again.
   TokenizerPtr tokenizer = {};

@@ -30,20 +30,21 @@ ValidationSplit parse_validation_split(const std::string& text);
 struct TokenizerChoice {
   enum class Kind { kByte, kTrain, kLoad, kNumbers };
   Kind kind = Kind::kByte;
-  SentencePieceTraining training;  // kTrain
-  std::string path;                // kLoad: a SentencePiece model or a tokenizer.json
-  std::string end_of_text;         // kLoad: the token that ends texts; empty: the file says
-  std::int32_t vocabulary = 0;     // kNumbers: of tokens that are made already
-  std::int32_t end_token = 0;      // kNumbers
+  SentencePieceTraining training;           // kTrain
+  std::string path;                         // kLoad: what load_tokenizer takes
+  DocumentTokens around;                    // kLoad
+  std::int32_t vocabulary = 0;              // kNumbers: of tokens that are made already
+  std::int32_t end_token = 0;               // kNumbers
+  std::optional<std::int32_t> begin_token;  // kNumbers
 };
-// Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model or a
-// tokenizer.json, for which `end_of_text` may name the token that ends texts. Throws ConfigError.
-TokenizerChoice parse_tokenizer_choice(const std::string& text,
-                                       const std::string& end_of_text = "");
+// Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model, a tokenizer.json
+// or a folder with one of them, for which `around` may name the tokens around texts. Throws
+// ConfigError.
+TokenizerChoice parse_tokenizer_choice(const std::string& text, const DocumentTokens& around = {});
 
 // Tokens below `vocabulary` that stand for no known text, of which the number `end_of_text` ends
-// documents. Throws ConfigError.
-TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const std::string& end_of_text);
+// documents; their begin of text may be a number too. Throws ConfigError.
+TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const DocumentTokens& around);
 
 // What of a record (JSON, CSV, TSV, Parquet) is the text of a document.
 struct RecordFields {

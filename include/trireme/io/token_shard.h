@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct TokenShardInfo {
   std::int64_t checksum_offset = -1;  // the same for the blocks' checksums
   std::int64_t vocabulary = 0;
   std::int64_t end_of_text = 0;
+  std::optional<std::int32_t> begin_of_text;  // none: documents begin with their text
   std::string tokenizer_kind;
   std::string tokenizer_model;
   std::string source;    // where the text came from

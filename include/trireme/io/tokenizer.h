@@ -65,6 +65,14 @@ class Tokenizer {
   std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
   std::int32_t end_of_text() const { return end_of_text_; }
 
+  // The token before each text of models that have one, as Llama 3's <|begin_of_text|>. Nothing
+  // here adds it: prepare does before documents, evaluations before their windows, generate before
+  // prompts. It may be end_of_text(), which then stands once between two documents.
+  std::optional<std::int32_t> begin_of_text() const { return begin_of_text_; }
+  // Only before the tokenizer is shared. Throws DataError, which begins with `origin`, unless the
+  // token is one of the vocabulary.
+  void set_begin_of_text(std::optional<std::int32_t> token, const std::string& origin);
+
   // Tokens that stand for no text, by their names: "[MASK]", "<|endoftext|>". Encoding does not
   // look for these names, so it yields none of them but WordPiece's token for unknown words and,
   // where a tokenizer.json has one in its vocabulary as a word, too, that word; end_of_text()
@@ -72,6 +80,7 @@ class Tokenizer {
   using SpecialTokens = std::map<std::string, std::int32_t, std::less<>>;
   const SpecialTokens& special_tokens() const { return special_tokens_; }
   std::optional<std::int32_t> special_token(std::string_view name) const;  // none: it has no such
+  std::string_view name_of(std::int32_t token) const;  // of a special one; empty: of another
 
  protected:
   Tokenizer() = default;
@@ -87,6 +96,7 @@ class Tokenizer {
 
   std::vector<std::string> bytes_;  // by token
   std::int32_t end_of_text_ = 0;
+  std::optional<std::int32_t> begin_of_text_;
   bool has_leading_space_ = false;
   SpecialTokens special_tokens_;
 };
@@ -95,26 +105,38 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 
 // Makes the tokenizer that a shard names, from the kind and model that Tokenizer returns. Throws
 // DataError for an unknown kind or a malformed model.
-TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
+TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model,
+                            std::optional<std::int32_t> begin_of_text = {});
 
 // Makes the tokenizer of 256 bytes and end of text: token b is byte b, token 256 ends a text.
 TokenizerPtr make_byte_tokenizer();
 
+// The tokens around documents, by their names; empty: what the tokenizer's files say.
+struct DocumentTokens {
+  std::string begin_of_text = {};  // "none": there is none
+  std::string end_of_text = {};
+};
+
 // Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, Llama 3's rank
-// file of tiktoken, Mistral's tekken.json, or else a SentencePiece model. Throws ConfigError if the
-// file cannot be read or is too large.
+// file of tiktoken, Mistral's tekken.json, or else a SentencePiece model. `path` is the file, or a
+// folder that holds it under one of their names. Throws ConfigError if the file cannot be read or
+// is too large.
 //
 // A tokenizer.json may have BPE, Unigram or WordPiece; io/tokenizers/huggingface_tokenizer.h lists
-// its parts. Tokens are those that the `tokenizers` package gives without special tokens.
-// `end_of_text` names the added token that ends texts; empty: the file's own. Throws DataError that
-// names the part of the file that is not supported.
+// its parts. Tokens are those that the `tokenizers` package gives without special tokens. Throws
+// DataError that names the part of the file that is not supported.
+//
+// End of text is the token that is named, else the `eos_token` of a tokenizer_config.json beside
+// the file, else the one that the file is known to have. Begin of text is the token that is named;
+// else what `add_bos_token` there says; else what the post-processor puts before texts, but for
+// [CLS], which belongs to samples; of rank files that of their models.
 //
 // A SentencePiece model gives the tokens that SentencePiece gives, with its normalisation and its
 // dummy prefix, but that bytes that are not UTF-8 become their tokens; one that
 // train_sentencepiece() made leaves nothing out. Throws DataError unless the model holds the 256
 // byte pieces (byte_fallback) and an end-of-text, begin-of-text or padding piece, which then ends
-// texts, and ConfigError if `end_of_text` is given.
-TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text = "");
+// texts, and ConfigError if an end of text is named.
+TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named = {});
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
 

@@ -24,6 +24,7 @@ struct DataMark {
   std::string attribute;  // of checkpoints
   std::string setting;    // what a user calls it
   std::string value;
+  bool is_told = false;  // a difference is told, and no reason to stop
 };
 
 // A model, as its checkpoint tells of the data that it was trained on.
@@ -94,6 +95,8 @@ class TaskData {
   virtual void check_fits(const TaskData& other) const = 0;
   // Throws DataError where these data cannot be what the model sees.
   virtual void check_trained(const TrainedOn& model) const = 0;
+  // What differs from the data of that model and is no reason to stop; empty: nothing.
+  virtual std::string remark_on(const TrainedOn& /*model*/) const { return ""; }
   virtual std::vector<std::string> paths() const = 0;  // of the files
   // The tokenizer of texts; null for other data.
   virtual TokenizerPtr tokenizer() const { return nullptr; }

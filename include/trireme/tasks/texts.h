@@ -31,6 +31,10 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 std::string tokenizer_checksum(const Tokenizer& tokenizer);
 inline constexpr const char* kTokenizerAttribute = "tokenizer";
 
+// Whether texts begin with a token, as checkpoints keep it: its number, or "none".
+inline constexpr const char* kBeginOfTextAttribute = "begin_of_text";
+std::string begin_of_text_value(const Tokenizer& tokenizer);
+
 namespace tasks {
 
 // What is known of the tokens of data, or of those that a model was trained with.
@@ -54,6 +58,11 @@ void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
 // tokens to the tokenizer's.
 void check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer, const std::string& origin,
                      std::optional<std::int32_t> vocabulary = {});
+
+// Tells where texts of this tokenizer begin in another way than those that the model was trained
+// on, as far as its checkpoint tells; empty: they do not.
+std::string words_on_begin_of_text(const TrainedOn& model, const Tokenizer& tokenizer,
+                                   const std::string& origin);
 
 // The sum of -log2 p over all tokens of a text of so many bytes, for a byte. `loss_sum` is in nats.
 double bits_per_byte(double loss_sum, std::int64_t bytes);

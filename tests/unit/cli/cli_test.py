@@ -527,7 +527,7 @@ class Prepare(ProgramTest):
         # bad input: `prepare`: too little text for the vocabulary | cannot train a vocabulary of 4096
         # tokens on 19 bytes of text; ... | 3
         self.refuse(3, "cannot train a vocabulary of 4096 tokens on 20 bytes", "small", "--output", "out", "--tokenizer", "bpe:4096")
-        self.refuse(2, "byte, bpe", "small", "--output", "out", "--tokenizer", "folder")
+        self.refuse(2, "holds no tokenizer (tokenizer.json", "small", "--output", "out", "--tokenizer", "folder")
         # bad input: `prepare`: an end of text beside a tokenizer that has its own | --end-of-text is for a
         # tokenizer.json; the tokenizer byte has its own end of text | 2
         for tokenizer in ("byte", "bpe:400", "unigram:400"):

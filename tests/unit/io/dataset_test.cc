@@ -83,6 +83,49 @@ TEST_F(Dataset, SequentialSamplesPredictEveryTokenOnce) {
   EXPECT_EQ(batch.targets, (Ints{100, 101, 102, 103, 104, 105, 106, kEnd, -1}));
 }
 
+// B before each text: no window predicts it, and each begins with it.
+TEST_F(Dataset, WindowsBeginWhereTextsDo) {
+  constexpr std::int32_t kBegin = 200;
+  const TokenizerPtr tokenizer = make_tokenizer("byte", "", kBegin);
+  const std::string path = shard_of("a.h5", {kBegin, 0, 1, kEnd, kBegin, 2, 3, 4, kEnd}, {0, 4},
+                                    "validation", tokenizer);
+  EXPECT_EQ(read_token_shard_info(path).begin_of_text, kBegin);
+  DatasetOptions options{.data = {{path}}, .context = 4, .order = SampleOrder::kSequential};
+  const auto plain = TokenDataset::open(options)->read(range(0, 3));
+  EXPECT_EQ(plain.tokens, (Ints{kEnd, kBegin, 0, 1, kEnd, kBegin, 2, 3, 4, kEnd, kEnd, kEnd}));
+  options.begins_windows = true;
+  const auto dataset = TokenDataset::open(options);
+  EXPECT_EQ(dataset->tokenizer()->begin_of_text(), kBegin);
+  const TokenBatch batch = dataset->read(range(0, 3));
+  EXPECT_EQ(batch.tokens,
+            (Ints{kBegin, kBegin, 0, 1, kBegin, kBegin, 2, 3, kBegin, kEnd, kEnd, kEnd}));
+  EXPECT_EQ(batch.targets, (Ints{-1, 0, 1, kEnd, -1, 2, 3, 4, kEnd, -1, -1, -1}));
+  // The same tokenizer without it is another one, and its shards do not go together.
+  options.tokenizer = make_byte_tokenizer();
+  EXPECT_EQ(TokenDataset::open(options)->tokenizer()->begin_of_text(), kBegin);
+  const std::string other = shard_of("b.h5", {0, 1, 2, 3, kEnd}, {0}, "validation");
+  // bad input: `data.train`: shards that begin texts in two ways | ... cannot be used together:
+  // begin of text is 200 and none | 3
+  options.data = {{path}, {other}};
+  EXPECT_NE(message_of<DataError>([&] {
+              TokenDataset::open(options);
+            }).find("begin of text is 200 and none"),
+            std::string::npos);
+}
+
+// Where one token begins and ends texts, it is predicted as the end.
+TEST_F(Dataset, AnEndThatAlsoBeginsIsATarget) {
+  const std::string path = shard_of("a.h5", {0, 1, kEnd, 2, 3, kEnd}, {0, 3}, "validation",
+                                    make_tokenizer("byte", "", kEnd));
+  const TokenBatch batch = TokenDataset::open({.data = {{path}},
+                                               .context = 3,
+                                               .order = SampleOrder::kSequential,
+                                               .begins_windows = true})
+                               ->read(range(0, 2));
+  EXPECT_EQ(batch.tokens, (Ints{kEnd, 0, 1, kEnd, 2, 3}));
+  EXPECT_EQ(batch.targets, (Ints{0, 1, kEnd, 2, 3, kEnd}));
+}
+
 TEST_F(Dataset, EveryEpochVisitsEverySampleOnceInItsOwnOrder) {
   const std::vector<WeightedPath> data = {
       {shard("a.h5", {400})}, {shard("b.h5", {230})}, {shard("c.h5", {7})}};

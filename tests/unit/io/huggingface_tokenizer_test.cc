@@ -33,7 +33,7 @@ std::string path_of(const std::string& name) {
 }
 
 TokenizerPtr recorded(const std::string& name) {
-  return load_tokenizer(path_of(name), name == "llama3" ? "<|eot_id|>" : "");
+  return load_tokenizer(path_of(name), {.end_of_text = name == "llama3" ? "<|eot_id|>" : ""});
 }
 
 TokenizerPtr tokenizer_of(const std::string& model) {
@@ -253,7 +253,7 @@ TEST(HuggingFaceTokenizer, HasSpecialTokensAndAnEndOfText) {
   EXPECT_EQ(qwen2->end_of_text(), 0);
   EXPECT_EQ(qwen2->kind(), "huggingface");
   EXPECT_EQ(qwen2->bytes_of(499), "<tool_call>");
-  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), "<|im_end|>");
+  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), {.end_of_text = "<|im_end|>"});
   EXPECT_EQ(named->end_of_text(), 2);
   EXPECT_EQ(named->kind(), "huggingface:<|im_end|>");
   const TokenizerPtr again = make_tokenizer(named->kind(), named->model());
@@ -263,7 +263,7 @@ TEST(HuggingFaceTokenizer, HasSpecialTokensAndAnEndOfText) {
 
 // Even a token that is not special is ordinary text once it ends texts.
 TEST(HuggingFaceTokenizer, NeverYieldsItsEndOfText) {
-  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), "<think>");
+  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), {.end_of_text = "<think>"});
   const auto tokens = named->encode("<think>\n<think>");
   EXPECT_EQ(std::ranges::count(tokens, named->end_of_text()), 0);
   EXPECT_EQ(named->decode(tokens), "<think>\n<think>");

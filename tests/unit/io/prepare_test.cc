@@ -178,7 +178,10 @@ TEST_F(Prepare, PiecesDoNotShowWithATokenizerFile) {
           parse_tokenizer_choice(fmt::format("{}/{}.json", TRIREME_TOKENIZERS, name));
       options.threads = 2;
       const PrepareResult result = prepare(options);
-      std::vector<std::int32_t> expected = result.tokenizer->encode(document);
+      std::vector<std::int32_t> expected;
+      if (const auto begin = result.tokenizer->begin_of_text()) expected.push_back(*begin);
+      EXPECT_EQ(expected.size(), name == std::string("llama3") ? 1 : 0) << name;
+      result.tokenizer->encode(document, expected);
       expected.push_back(result.tokenizer->end_of_text());
       const auto raw = hdf5::File::open(result.train.path).dataset("/tokens").read<std::uint16_t>();
       EXPECT_TRUE(std::vector<std::int32_t>(raw.begin(), raw.end()) == expected)
@@ -191,6 +194,36 @@ TEST_F(Prepare, PiecesDoNotShowWithATokenizerFile) {
   // no place where the tokenizer (...) can cut them: a word without end; is this text? | 3
   options.inputs = {write("word.txt", std::string(std::size_t{65} << 20, 'a'))};
   EXPECT_THROW(prepare(options), DataError);
+}
+
+TEST_F(Prepare, DocumentsBeginWithTheirToken) {
+  PrepareOptions options = this->options({write("a.txt", "one\x01two\x01three")});
+  options.document_separator = "\x01";
+  const auto shard = [&](const DocumentTokens& around) {
+    options.tokenizer =
+        parse_tokenizer_choice(fmt::format("{}/llama3.json", TRIREME_TOKENIZERS), around);
+    return prepare(options).train;
+  };
+  const TokenShardInfo plain = shard({.begin_of_text = "none"});
+  EXPECT_EQ(plain.begin_of_text, std::nullopt);
+  const TokenShardInfo begun = shard({});
+  EXPECT_EQ(begun.tokens, plain.tokens + 3);
+  EXPECT_EQ(begun.original_bytes, plain.original_bytes);
+  EXPECT_EQ(documents(begun), (Texts{"one", "two", "three"}));
+  const auto file = hdf5::File::open(begun.path);
+  const auto tokens = file.dataset("/tokens").read<std::uint16_t>();
+  for (const std::uint64_t start : file.dataset("/documents").read<std::uint64_t>()) {
+    EXPECT_EQ(tokens[start], begun.begin_of_text);
+  }
+  // One token that begins and ends texts stands once between two.
+  const std::string end = "<|end_of_text|>";
+  const TokenShardInfo both = shard({.begin_of_text = end, .end_of_text = end});
+  EXPECT_EQ(both.tokens, plain.tokens);
+  EXPECT_EQ(both.begin_of_text, both.end_of_text);
+  // bad input: `prepare`: --begin-of-text with a tokenizer that is made here | --begin-of-text is
+  // for a tokenizer that others made; bpe:400 has no begin of text | 2
+  EXPECT_THROW(parse_tokenizer_choice("bpe:400", {.begin_of_text = "<s>"}), ConfigError);
+  EXPECT_NO_THROW(parse_tokenizer_choice("byte", {.begin_of_text = "none"}));
 }
 
 TEST_F(Prepare, ThreadsDoNotShow) {

@@ -69,7 +69,7 @@ class PrepareTokens : public Prepare {
   PrepareOptions options(const std::vector<std::string>& inputs) const {
     PrepareOptions options = Prepare::options(inputs);
     options.tokens = true;
-    options.tokenizer = parse_numbers_choice(50000, "9");
+    options.tokenizer = parse_numbers_choice(50000, {.end_of_text = "9"});
     return options;
   }
   static std::string tokens_of(const PrepareResult& result) {
@@ -191,7 +191,9 @@ TEST_F(PrepareTokens, BadFilesAreRefused) {
     // bad input: `prepare --vocabulary`: no end of text, or one that is none of its numbers |
     // --vocabulary 10 --end-of-text 10: expected 2 to 4194304 tokens, and the number of one of them
     // | 2
-    EXPECT_THROW(parse_numbers_choice(10, end), ConfigError) << end;
+    EXPECT_THROW(parse_numbers_choice(10, {.end_of_text = end}), ConfigError) << end;
+    if (*end == '\0') continue;
+    EXPECT_THROW(parse_numbers_choice(10, {.begin_of_text = end, .end_of_text = "1"}), ConfigError);
   }
   for (const char* model : {"", "5", "5 5", "5 4 ", "a b", "5  4", "99999999 1"}) {
     EXPECT_THROW(make_tokenizer("numbers", model), DataError) << model;

@@ -40,7 +40,8 @@ std::vector<std::int32_t> in_pieces(const Tokenizer& tokenizer, std::string_view
 int main(int argc, char** argv) {
   if (argc < 3 || argc > 4) return 2;
   try {
-    const TokenizerPtr tokenizer = load_tokenizer(argv[1], argc == 4 ? argv[3] : "");
+    const TokenizerPtr tokenizer =
+        load_tokenizer(argv[1], {.end_of_text = argc == 4 ? argv[3] : ""});
     std::ifstream file(argv[2], std::ios::binary);
     const std::string texts{std::istreambuf_iterator<char>(file), {}};
     const Json json = Json::parse(texts);

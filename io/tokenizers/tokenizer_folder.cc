@@ -1,0 +1,179 @@
+#include "io/tokenizers/tokenizer_folder.h"
+
+#include <array>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
+#include "trireme/io/tokenizer.h"
+
+#include "io/tokenizers/huggingface_tokenizer.h"
+#include "io/tokenizers/rank_file.h"
+#include "io/tokenizers/sentencepiece_tokenizer.h"
+#include "io/tokenizers/tokenizer_parts.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitStatus kOfTokenizers = ExitStatus::kUsage;
+constexpr const char* kConfigName = "tokenizer_config.json";
+// Where a folder has several of them, they are the same tokenizer.
+constexpr std::array kNames = {"tokenizer.json",          "tekken.json",
+                               "tokenizer.model",         "spiece.model",
+                               "sentencepiece.bpe.model", "original/tokenizer.model"};
+constexpr std::string_view kNone = "none";
+
+// The text of a token: itself, or what an object of AddedToken has as content.
+std::optional<std::string> token_text(const Json& config, std::string_view key) {
+  const Json* value = given(config, key);
+  if (!value) return {};
+  return value->is_object() ? value->at("content").text() : value->text();
+}
+
+// Classes that add begin of text unless add_bos_token is false, also to a SentencePiece model.
+bool adds_begin(const Json& config) {
+  const Json* name = given(config, "tokenizer_class");
+  return name &&
+         (name->text().starts_with("LlamaTokenizer") || name->text().starts_with("GemmaTokenizer"));
+}
+
+// The tokenizer of a file, without begin of text.
+struct Loaded {
+  std::shared_ptr<Tokenizer> tokenizer;
+  std::vector<std::string> before_texts;  // what the file itself says
+  bool is_sentencepiece = false;
+};
+
+Loaded load_file(const std::string& path, const std::string& end_of_text) {
+  // One MiB less than the limit leaves room for what is added to a SentencePiece model.
+  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
+  std::string model = read_small_file("the tokenizer", path, kMostMib);
+  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+  // A SentencePiece model begins with the mark of its first field.
+  if (model.front() == '{' || path.ends_with(".json") || is_tiktoken_file(model)) {
+    auto made = std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
+    return {made, made->before_texts(), false};
+  }
+  return {load_sentencepiece(std::move(model), path), {}, true};
+}
+
+// With the end that the configuration names. A tokenizer that has this end anyway is the same one
+// as without a configuration.
+Loaded load_as_configured(const std::string& path, const TokenizerConfig& config,
+                          const DocumentTokens& named) {
+  if (!named.end_of_text.empty() || !config.end) {
+    Loaded loaded = load_file(path, named.end_of_text);
+    if (!loaded.is_sentencepiece || named.end_of_text.empty()) return loaded;
+    throw ConfigError(fmt::format(
+        "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
+        path));
+  }
+  const auto ends_so = [&](const Tokenizer& tokenizer) {
+    return tokenizer.special_token(*config.end) == tokenizer.end_of_text();
+  };
+  try {
+    Loaded plain = load_file(path, "");
+    if (plain.is_sentencepiece || ends_so(*plain.tokenizer)) return plain;
+  } catch (const DataError&) {  // perhaps several tokens may end texts
+  }
+  return load_file(path, *config.end);
+}
+
+std::int32_t token_named(const Tokenizer& tokenizer, const std::string& name,
+                         const std::string& path) {
+  if (const auto token = tokenizer.special_token(name)) return *token;
+  constexpr std::size_t kMostNames = 8;
+  std::vector<std::string> names;
+  for (const auto& [known, token] : tokenizer.special_tokens()) {
+    names.push_back(names.size() < kMostNames ? shown(known) : "...");
+    if (names.size() > kMostNames) break;
+  }
+  throw DataError(
+      fmt::format("{}: '{}' is none of its special tokens ({}), so it cannot begin texts", path,
+                  shown(name), fmt::join(names, ", ")));
+}
+
+std::optional<std::int32_t> begin_of_text(const Loaded& loaded, const TokenizerConfig& config,
+                                          const std::string& named, const std::string& path) {
+  const Tokenizer& tokenizer = *loaded.tokenizer;
+  if (named == kNone) return {};
+  if (!named.empty()) return token_named(tokenizer, named, path);
+  const bool has_template = !loaded.before_texts.empty();
+  if (config.adds_begin && !*config.adds_begin) return {};
+  if (config.adds_begin && config.begin && (loaded.is_sentencepiece || !has_template)) {
+    return token_named(tokenizer, *config.begin, path);
+  }
+  if (!has_template || loaded.before_texts.front() == "[CLS]") return {};
+  if (loaded.before_texts.size() > 1) {
+    throw DataError(fmt::format(
+        "{}: its post-processor puts several tokens before a text ({}): --begin-of-text "
+        "TOKEN names one, or none",
+        path, fmt::join(loaded.before_texts, ", ")));
+  }
+  return token_named(tokenizer, loaded.before_texts.front(), path);
+}
+
+}  // namespace
+
+std::optional<std::string> tokenizer_in_folder(const std::string& folder) {
+  for (const char* name : kNames) {
+    const std::string path = (fs::path(folder) / name).string();
+    if (look_ahead(path, kOfTokenizers).is_file()) return path;
+  }
+  return {};
+}
+
+TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& origin) {
+  try {
+    const Json json = Json::parse(text);
+    json.members();  // throws unless it is an object
+    TokenizerConfig config{token_text(json, "bos_token"), token_text(json, "eos_token"), {}};
+    if (const Json* adds = given(json, "add_bos_token")) {
+      config.adds_begin = adds->boolean();
+    } else if (adds_begin(json)) {
+      config.adds_begin = true;
+    }
+    return config;
+  } catch (const JsonError& error) {
+    throw DataError(
+        fmt::format("{}: not a {} that is read: {}", origin, kConfigName, shown(error.what())));
+  }
+}
+
+TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named) {
+  std::string file = path;
+  if (look_ahead(path, kOfTokenizers).is_folder()) {
+    const auto found = tokenizer_in_folder(path);
+    if (!found) {
+      const bool has_parts =
+          look_ahead((fs::path(path) / "vocab.json").string(), kOfTokenizers).is_file();
+      throw ConfigError(fmt::format(
+          "{}: the folder holds no tokenizer (tokenizer.json, tekken.json or tokenizer.model){}",
+          path,
+          has_parts ? "; transformers makes a tokenizer.json of its vocab.json: "
+                      "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+                    : ""));
+    }
+    file = *found;
+  }
+  const std::string config_path = (fs::path(file).parent_path() / kConfigName).string();
+  TokenizerConfig config;
+  if (const auto text = read_if_there(config_path, kOfTokenizers, std::size_t{16} << 20)) {
+    config = parse_tokenizer_config(*text, config_path);
+  }
+  const Loaded loaded = load_as_configured(file, config, named);
+  loaded.tokenizer->set_begin_of_text(begin_of_text(loaded, config, named.begin_of_text, file),
+                                      file);
+  return loaded.tokenizer;
+}
+
+}  // namespace trireme
