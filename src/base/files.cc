@@ -324,10 +324,16 @@ std::string read_file(const std::string& path, ExitStatus status, std::size_t mo
 }
 
 void make_folders(const std::string& folder, ExitStatus status) {
-  if (folder.empty() || look_ahead(folder, status).is_folder()) return;
-  make_folders(std::filesystem::path(folder).parent_path().string(), status);
-  if (patiently([&] { return ::mkdir(folder.c_str(), 0777); }) == 0) return;
-  if (errno == EEXIST && look_at(folder, status).is_folder()) return;  // somebody was faster
+  if (folder.empty()) return;
+  const auto make = [&] {
+    return patiently([&] { return ::mkdir(folder.c_str(), 0777); }) == 0 ||
+           (errno == EEXIST && look_at(folder, status).is_folder());
+  };
+  if (make()) return;
+  if (errno == ENOENT) {
+    make_folders(std::filesystem::path(folder).parent_path().string(), status);
+    if (make()) return;
+  }
   throw_unreadable(status, folder, "cannot be made", errno == EEXIST ? ENOTDIR : errno);
 }
 

@@ -48,6 +48,8 @@ TEST_F(Prepare, RefusesBadOutput) {
   PrepareOptions options = this->options({write("a", testing::sample_text(300000, 1))});
   options.output = write("file", "");
   expect_fault<RunFolderError>(options, options.output);
+  options.output += "/x/y";
+  expect_fault<RunFolderError>(options, "file/x/y: cannot be made: Not a directory");
   options.output = "/proc/no/such";
   expect_fault<RunFolderError>(options, "/proc/no: cannot be made");
 }
