@@ -1,5 +1,6 @@
 #include "io/prepare/packed_data.h"
 
+#include <algorithm>
 #include <array>
 
 namespace trireme {
@@ -35,10 +36,14 @@ bool is_cut_of(std::string_view beginning, std::string_view told) {
   return beginning.starts_with(told) || told.starts_with(beginning);
 }
 
+// A text may be one byte of another encoding than UTF-8, but no control character.
 bool begins_with(std::string_view beginning, std::string_view told) {
-  if (beginning.size() < 2 || !is_cut_of(beginning, told)) return false;
+  if (beginning.empty() || !is_cut_of(beginning, told)) return false;
   const auto first = static_cast<unsigned char>(told[0]);
-  return beginning.size() >= told.size() || first < ' ' || first > '~';
+  if (beginning.size() >= told.size() || first < ' ') return true;
+  const bool is_printable =
+      std::ranges::all_of(beginning, [](unsigned char byte) { return byte >= ' ' && byte <= '~'; });
+  return beginning.size() > 1 && !is_printable;
 }
 
 // "BZh", a digit, and what a block or an empty file begins with.

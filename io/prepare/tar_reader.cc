@@ -45,21 +45,24 @@ TarReader::TarReader(const std::string& path, int standard_input)
   if (packed && !can_unpack(beginning)) refuse_packed(path, *packed);
   unpacked_ = std::move(peeked);
   if (packed) unpacked_ = unpack(path, beginning, std::move(unpacked_));
-  open();
+  open(is_tar(beginning));
 }
 
 TarReader::TarReader(std::string name, ByteStreamPtr unpacked)
     : path_(std::move(name)),
       unpacked_(std::move(unpacked)),
       tar_(archive_read_new(), archive_read_free) {
-  open();
+  open(true);
 }
 
-void TarReader::open() {
+void TarReader::open(bool looks_so) {
   buffer_.resize(kBuffer);
   archive_read_support_format_tar(tar_.get());
   const int result = archive_read_open(tar_.get(), this, nullptr, pass_on, nullptr);
   throw_fault();
+  if (result != ARCHIVE_OK && looks_so) {
+    refuse("damaged: the header at the beginning does not match its checksum");
+  }
   if (result != ARCHIVE_OK) {
     refuse(
         "neither a folder nor a tar archive, of plain bytes or compressed with gzip, bzip2, xz or "

@@ -26,7 +26,7 @@ struct TarMember {
 class TarReader {
  public:
   TarReader(const std::string& path, int standard_input);
-  // An archive that is unpacked already; `name` is for messages.
+  // An archive that is unpacked already, and begins as one; `name` is for messages.
   TarReader(std::string name, ByteStreamPtr unpacked);
   ~TarReader();
   TarReader(const TarReader&) = delete;
@@ -41,7 +41,7 @@ class TarReader {
   std::uint64_t bytes_read() const { return file_->bytes_read(); }  // compressed; of a path
 
  private:
-  void open();
+  void open(bool looks_so);
   std::size_t next_block();
   static std::ptrdiff_t pass_on(archive* of, void* self, const void** block);
   void throw_fault();

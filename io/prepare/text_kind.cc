@@ -57,6 +57,12 @@ bool is_encrypted_parquet(std::string_view beginning) {
          beginning.substr(4, 4).find('\0') != std::string_view::npos;
 }
 
+// A tar archive without members is a block of zeros.
+bool is_of_zeros(std::string_view beginning) {
+  constexpr std::size_t kTarEnd = 1024;
+  return beginning.size() >= kTarEnd && beginning.find_first_not_of('\0') == std::string_view::npos;
+}
+
 std::string_view kind_of_container(std::string_view beginning) {
   if (const std::optional<PackedData> packed = packed_data(beginning)) return packed->name;
   if (is_tar(beginning)) return "a tar archive";
@@ -118,6 +124,9 @@ bool is_binary(std::string_view beginning) {
 
 void check_is_text(const std::string& name, std::string_view beginning) {
   beginning = beginning.substr(0, kTellingBytes);
+  if (is_of_zeros(beginning)) {
+    throw DataError(fmt::format("{}: zeros alone, as in a tar archive without files", shown(name)));
+  }
   std::string_view kind = kind_of_container(beginning);
   if (!kind.empty()) {
     throw DataError(

@@ -79,6 +79,7 @@ class GzipBytes final : public ByteStream {
       return;
     }
     if (between_) {
+      if (*decoder_.next_in == 0) return pass_zeros();
       if (*decoder_.next_in != 0x1f) about_.refuse_rest();
       inflateReset(&decoder_);
       between_ = false;
@@ -87,6 +88,15 @@ class GzipBytes final : public ByteStream {
     between_ = result == Z_STREAM_END;
     if (result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR) return;
     about_.refuse_damage(decoder_.msg == nullptr ? "zlib does not say why" : decoder_.msg);
+  }
+  // Tapes and block devices pad with zeros, to the end.
+  void pass_zeros() {
+    for (; decoder_.avail_in > 0; fill()) {
+      for (; decoder_.avail_in > 0; --decoder_.avail_in) {
+        if (*decoder_.next_in++ != 0) about_.refuse_rest();
+      }
+    }
+    ended_ = true;
   }
   void fill() {
     decoder_.next_in = reinterpret_cast<Bytef*>(buffer_.data());
