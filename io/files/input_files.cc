@@ -13,7 +13,7 @@ constexpr ExitStatus kOfInput = ExitStatus::kData;
 
 // Adds the files below a folder. `above`: the folders that hold it, and itself.
 void add_below(const std::string& folder, std::vector<FileFacts>& above,
-               std::vector<InputFile>& files) {
+               std::vector<InputFile>& files, std::int64_t* others) {
   for (const std::string& name : names_in(folder, kOfInput).value_or(std::vector<std::string>())) {
     std::string path = folder.ends_with('/') ? folder + name : folder + "/" + name;
     const FileFacts facts = look_at(path, kOfInput);
@@ -24,10 +24,12 @@ void add_below(const std::string& folder, std::vector<FileFacts>& above,
       });
       if (again) continue;
       above.push_back(facts);
-      add_below(path, above, files);
+      add_below(path, above, files, others);
       above.pop_back();
     } else if (facts.is_file()) {
       files.push_back({std::move(path), static_cast<std::uint64_t>(facts.bytes), true});
+    } else if (others != nullptr) {
+      ++*others;
     }
   }
 }
@@ -47,10 +49,10 @@ InputFile input_file(const std::string& path) {
   return {path, static_cast<std::uint64_t>(facts.bytes), true};
 }
 
-std::vector<InputFile> files_below(const std::string& folder) {
+std::vector<InputFile> files_below(const std::string& folder, std::int64_t* others) {
   std::vector<InputFile> files;
   std::vector<FileFacts> above = {look_at(folder, kOfInput)};
-  add_below(folder, above, files);
+  add_below(folder, above, files, others);
   std::ranges::sort(files, {}, &InputFile::path);
   return files;
 }

@@ -20,8 +20,8 @@ struct InputFile {
 bool is_input_folder(const std::string& path);  // also if nothing is there
 InputFile input_file(const std::string& path);
 // All regular files below a folder, in alphabetical order of their paths. Links to folders are
-// followed, but not to one that holds the link.
-std::vector<InputFile> files_below(const std::string& folder);
+// followed, but not to one that holds the link. Counts pipes, sockets and devices, where asked to.
+std::vector<InputFile> files_below(const std::string& folder, std::int64_t* others = nullptr);
 
 // A file that is read from its beginning. Throws DataError.
 class InputStream {

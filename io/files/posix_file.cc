@@ -39,6 +39,11 @@ PosixFile::~PosixFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+void PosixFile::lose_name(std::string shown_as) {
+  ::unlink(path_.c_str());
+  path_ = std::move(shown_as);
+}
+
 std::int64_t PosixFile::size() const {
   struct stat status {};
   if (patiently([&] { return ::fstat(descriptor_, &status); }) != 0) {

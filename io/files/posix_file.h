@@ -24,6 +24,9 @@ class PosixFile {
   const std::string& path() const { return path_; }
   ExitStatus status() const { return status_; }
   int descriptor() const { return descriptor_; }
+  // Removes the name, so that the file is gone when it is closed, however the process ends.
+  // Messages call it `shown_as` from now on.
+  void lose_name(std::string shown_as);
   std::int64_t size() const;
   // Both transfer all the bytes or throw. A file that ends too early is of Cause::kWrong.
   void read(std::int64_t offset, void* bytes, std::size_t count) const;

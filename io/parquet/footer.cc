@@ -44,14 +44,13 @@ void read_column_metadata(ThriftValue& value, ColumnChunk& chunk) {
   if (dictionary && *dictionary > 0 && *dictionary < chunk.begin) chunk.begin = *dictionary;
 }
 
-ColumnChunk read_chunk(ThriftValue& value, const Place& place) {
+ColumnChunk read_chunk(ThriftValue& value) {
   ColumnChunk chunk;
   value.fields([&](int id, ThriftValue& field) {
     if (id == 1) chunk.elsewhere = !field.binary().empty();
     if (id == 3) read_column_metadata(field, chunk);
     if (id == 8) chunk.encrypted = true;
   });
-  place.check(chunk.encrypted || chunk.type >= 0, "a column without metadata");
   return chunk;
 }
 
@@ -62,8 +61,12 @@ void read_row_group(ThriftValue& value, Footer& footer, Place place) {
   value.fields([&](int id, ThriftValue& field) {
     if (id == 3) group.rows = field.integer();
     if (id != 1) return;
-    field.elements([&](ThriftValue& chunk) { group.columns.push_back(read_chunk(chunk, place)); });
+    field.elements([&](ThriftValue& chunk) { group.columns.push_back(read_chunk(chunk)); });
   });
+  if (group.rows == 0) return;  // writers leave out much of such a group
+  for (const ColumnChunk& chunk : group.columns) {
+    place.check(chunk.encrypted || chunk.type >= 0, "a column without metadata");
+  }
   const std::size_t leaves = footer.schema.leaves.size();
   place.check(leaves > 0 && group.columns.size() == leaves,
               "it does not have the columns that the schema has");

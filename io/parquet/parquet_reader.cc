@@ -1,37 +1,27 @@
 #include "io/parquet/parquet_reader.h"
 
-#include <fcntl.h>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "trireme/base/printable.h"
+
+#include "io/prepare/record_source.h"
 
 namespace trireme::parquet {
 namespace {
 
 constexpr std::size_t kMostRowValues = std::size_t{1} << 22;
-constexpr std::size_t kMostNames = 20;  // in an error
-
-std::string names_of(const Schema& schema) {
-  std::string names;
-  std::size_t count = 0;
-  for (const Node& node : schema.root.children) {
-    if (++count > kMostNames) return names + ", ...";
-    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", shown(node.name, 60));
-  }
-  return names;
-}
 
 }  // namespace
 
-ParquetReader::ParquetReader(const std::string& path, const std::vector<std::string>& fields)
-    : file_(path, O_RDONLY, ExitStatus::kData),
-      footer_(read_footer(file_)),
-      end_group_(footer_.groups.size()) {
+ParquetReader::ParquetReader(PosixFile file, const std::vector<std::string>& fields)
+    : file_(std::move(file)), footer_(read_footer(file_)), end_group_(footer_.groups.size()) {
   for (const std::string& field : fields) {
     const Node* node = footer_.schema.find(field);
     if (node == nullptr) {
-      throw DataError(fmt::format("{}: no field '{}', but {}", shown(path), shown(field),
-                                  names_of(footer_.schema)));
+      throw NoField(shown(file_.path()), fmt::format("no field '{}', but {}", shown(field),
+                                                     list_of_names(footer_.schema.names())));
     }
     nodes_.push_back(node);
   }
@@ -50,6 +40,7 @@ bool ParquetReader::open_group() {
     open->place().check(open->at_end(), "more values than rows");
   }
   cursors_.clear();
+  while (group_ < end_group_ && footer_.groups[group_].rows == 0) ++group_;
   if (group_ == end_group_) return false;
   for (const Node* node : nodes_) {
     for (std::size_t leaf = node->first_leaf; leaf < node->end_leaf; ++leaf) {
@@ -61,9 +52,7 @@ bool ParquetReader::open_group() {
 }
 
 bool ParquetReader::next(std::vector<Value>& row) {
-  while (rows_left_ == 0) {
-    if (!open_group()) return false;
-  }
+  if (rows_left_ == 0 && !open_group()) return false;
   --rows_left_;
   made_ = 0;
   row.resize(nodes_.size());

@@ -25,11 +25,22 @@ struct Value {
   std::vector<Value> items;
 };
 
+// A file has no such field.
+class NoField : public DataError {
+ public:
+  NoField(const std::string& file, const std::string& words)
+      : DataError(file + ": " + words), words_(words) {}
+  const std::string& words() const { return words_; }  // what() without the file
+
+ private:
+  std::string words_;
+};
+
 class ParquetReader {
  public:
   // `fields` are dotted paths, "text" or "meta.body". Throws DataError, in one line that names the
-  // file: where the footer is damaged or encrypted, and where there is no such field.
-  ParquetReader(const std::string& path, const std::vector<std::string>& fields);
+  // file, where the footer is damaged or encrypted, and NoField.
+  ParquetReader(PosixFile file, const std::vector<std::string>& fields);
 
   std::int64_t rows() const { return footer_.rows; }
   std::int64_t file_bytes() const { return file_.size(); }

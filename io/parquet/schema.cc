@@ -199,6 +199,12 @@ const Node* Schema::find(std::string_view path) const {
   return find_below(root, path);
 }
 
+std::vector<std::string> Schema::names() const {
+  std::vector<std::string> names;
+  for (const Node& node : root.children) names.push_back(node.name);
+  return names;
+}
+
 std::string Schema::what_is(const Node& node) const {
   if (node.kind == Node::Kind::kList) return "a list";
   if (node.kind == Node::Kind::kRecord) return "a record";

@@ -44,6 +44,7 @@ struct Schema {
 
   // The node of a dotted path, "text" or "meta.body"; names may have dots themselves. Null: none.
   const Node* find(std::string_view path) const;
+  std::vector<std::string> names() const;  // of the fields that are in no other
   // What a node holds, for errors: "a list", "a record", "INT64".
   std::string what_is(const Node& node) const;
 };

@@ -1,6 +1,8 @@
 #include "io/prepare/json_records.h"
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,6 +43,50 @@ std::vector<std::string> keys_of(const dom::object& object) {
   return keys;
 }
 
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The size of the number at the beginning of a text; 0 where JSON has none like it.
+std::size_t number_size(std::string_view text) {
+  std::size_t at = text.starts_with('-') ? 1 : 0;
+  const auto digits = [&] {
+    const std::size_t begin = at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return at - begin;
+  };
+  const bool zero = text.substr(at).starts_with('0');
+  const std::size_t whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return 0;
+  if (text.substr(at).starts_with('.')) {
+    ++at;
+    if (digits() == 0) return 0;
+  }
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (digits() == 0) return 0;
+  }
+  return at;
+}
+
+// A JSON text in which numbers have become zeros, and all else stays where it is.
+std::string without_numbers(std::string_view from) {
+  std::string text(from);
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_string = !in_string;
+    if (in_string && text[at] == '\\') ++at;
+    if (in_string || (text[at] != '-' && !is_digit(text[at]))) continue;
+    const std::size_t size = number_size(std::string_view(text).substr(at));
+    if (size == 0) continue;
+    text.replace(at, size, size, ' ');
+    text[at] = '0';
+    at += size - 1;
+  }
+  return text;
+}
+
 // One object, as a text in a buffer, to the texts of its fields.
 class JsonRecord {
  public:
@@ -57,13 +103,25 @@ class JsonRecord {
     for (std::size_t i = 0; i < names_.size(); ++i) fields[i] = text_of(object, names_[i]);
   }
 
+  std::optional<JsonKeys> keys(std::string_view text) {
+    dom::object object;
+    again_ = without_numbers(text);
+    if (parser_.parse(again_).get(object) != simdjson::SUCCESS) return {};
+    dom::element value;
+    return JsonKeys{keys_of(object), std::ranges::all_of(names_, [&](const std::string& name) {
+                      return find(object, name, value);
+                    })};
+  }
+
  private:
-  // What simdjson refuses, the slower reader may take (a number of many digits), or it knows where
-  // the fault is.
+  // simdjson refuses numbers that are too large for it, which are no texts. What else it refuses
+  // the slower reader may take, or it knows where the fault is.
   dom::element parse(std::string_view text) {
     dom::element root;
     if (parser_.parse(text.data(), text.size(), false).get(root) == simdjson::SUCCESS) return root;
-    again_ = Json::parse(text).dump();
+    again_ = without_numbers(text);
+    if (parser_.parse(again_).get(root) == simdjson::SUCCESS) return root;
+    again_ = Json::parse(again_).dump();
     if (const auto error = parser_.parse(again_).get(root)) {
       throw JsonError(fmt::format(": {}", simdjson::error_message(error)));
     }
@@ -79,11 +137,15 @@ class JsonRecord {
       is_there = true;
     }
     if (is_there) return true;
-    const std::size_t dot = name.find('.');
-    dom::element outer;
-    dom::object inner;
-    return dot != std::string_view::npos && find(object, name.substr(0, dot), outer) &&
-           outer.get(inner) == simdjson::SUCCESS && find(inner, name.substr(dot + 1), found);
+    // "a.b.c" is b.c in a, or c in a.b.
+    for (const auto field : object) {
+      dom::object inner;
+      if (name.size() > field.key.size() && name[field.key.size()] == '.' &&
+          name.starts_with(field.key) && field.value.get(inner) == simdjson::SUCCESS) {
+        is_there = find(inner, name.substr(field.key.size() + 1), found) || is_there;
+      }
+    }
+    return is_there;
   }
 
   static std::string_view text_of(const dom::object& object, const std::string& name) {
@@ -114,6 +176,12 @@ bool take_number(std::string_view& words, std::string_view before, std::uint64_t
   return error == std::errc();
 }
 
+// So many bytes are in a line of a text, counted from 1.
+std::uint64_t size_of_line(std::string_view text, std::uint64_t line) {
+  for (; line > 1; --line) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return std::min(text.find('\n'), text.size());
+}
+
 class JsonSource : public RecordSource {
  public:
   JsonSource(std::string file, ByteStreamPtr stream, std::vector<std::string> names)
@@ -125,7 +193,7 @@ class JsonSource : public RecordSource {
     try {
       record_.read(text, fields);
     } catch (const JsonError& error) {
-      throw BadRecord(words_of(error.what(), line, column));
+      throw BadRecord(words_of(error.what(), text, line, column));
     }
   }
 
@@ -133,25 +201,30 @@ class JsonSource : public RecordSource {
 
  private:
   // "parse error at line 1, column 12: ..." says where in the record.
-  std::string words_of(std::string_view words, std::uint64_t line, std::uint64_t column) const {
+  std::string words_of(std::string_view words, std::string_view text, std::uint64_t line,
+                       std::uint64_t column) const {
+    constexpr std::size_t kMostWords = 400;
     std::uint64_t in_line = 0, in_column = 0;
     if (take_number(words, "parse error at line ", in_line) &&
         take_number(words, ", column ", in_column)) {
       const std::size_t last = words.find("; last read: ");
+      if (in_column == 0 && in_line > 1) in_column = size_of_line(text, --in_line) + 1;
       return fmt::format(
           "{}: broken JSON{}",
           buffer_.place(line + in_line - 1, in_line == 1 ? column + in_column - 1 : in_column),
-          words.substr(0, last));
+          shown(words.substr(0, last), kMostWords));
     }
     return fmt::format("{}{}{}", buffer_.place(line, column),
-                       words.starts_with(": ") ? "" : ": broken JSON: ", words);
+                       words.starts_with(": ") ? "" : ": broken JSON: ", shown(words, kMostWords));
   }
 
   JsonRecord record_;
 };
 
+constexpr std::string_view kSpace = " \t\r\n";
+
 bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+  return kSpace.find(c) != std::string_view::npos;
 }
 
 class JsonLines final : public JsonSource {
@@ -164,9 +237,10 @@ class JsonLines final : public JsonSource {
       if (size == 0) return false;
       const std::uint64_t line = buffer_.line();
       const std::string_view text = buffer_.take(size);
-      const std::size_t first = text.find_first_not_of(" \t\r\n");
+      const std::size_t first = text.find_first_not_of(kSpace);
       if (first == std::string_view::npos) continue;
-      read(text.substr(first), fields, line, first + 1);
+      const std::size_t end = text.find_last_not_of(kSpace) + 1;
+      read(text.substr(first, end - first), fields, line, first + 1);
       return true;
     }
   }
@@ -180,6 +254,22 @@ class JsonLines final : public JsonSource {
       looked_at = buffer_.rest().size();
       if (!buffer_.more()) return looked_at;
     }
+  }
+};
+
+class JsonObject final : public JsonSource {
+ public:
+  using JsonSource::JsonSource;
+
+  bool next(std::vector<std::string_view>& fields) override {
+    while (buffer_.more()) {
+    }
+    const std::size_t first = buffer_.rest().find_first_not_of(kSpace);
+    if (first == std::string_view::npos) return false;
+    buffer_.take(first);
+    const std::uint64_t line = buffer_.line(), column = buffer_.column();
+    read(buffer_.take(buffer_.rest().size()), fields, line, column);
+    return true;
   }
 };
 
@@ -277,6 +367,15 @@ class JsonArray final : public JsonSource {
 std::unique_ptr<RecordSource> make_json_lines(std::string file, ByteStreamPtr stream,
                                               std::vector<std::string> names) {
   return std::make_unique<JsonLines>(std::move(file), std::move(stream), std::move(names));
+}
+
+std::unique_ptr<RecordSource> make_json_object(std::string file, ByteStreamPtr stream,
+                                               std::vector<std::string> names) {
+  return std::make_unique<JsonObject>(std::move(file), std::move(stream), std::move(names));
+}
+
+std::optional<JsonKeys> json_keys(std::string_view text, const std::vector<std::string>& names) {
+  return JsonRecord(names).keys(text);
 }
 
 std::unique_ptr<RecordSource> make_json_array(std::string file, ByteStreamPtr stream,

@@ -1,5 +1,6 @@
 #include "io/prepare/parquet_records.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -17,27 +18,31 @@ using parquet::Node;
 
 class ParquetRecords final : public RecordSource {
  public:
-  ParquetRecords(std::unique_ptr<FileBytes> file, const std::vector<std::string>& names)
-      : file_(std::move(file)), names_(names), reader_(file_->path(), names) {
-    bytes_ = static_cast<std::uint64_t>(reader_.file_bytes());
+  ParquetRecords(PosixFile file, std::unique_ptr<FileBytes> progress,
+                 const std::vector<std::string>& names)
+      : name_(file.path()),
+        progress_(std::move(progress)),
+        names_(names),
+        reader_(std::move(file), names) {
+    if (names.empty()) {
+      throw DataError(fmt::format("{}: a Parquet file is no plain text: --field NAME takes {}",
+                                  shown(name_), list_of_names(reader_.schema().names())));
+    }
     for (std::size_t i = 0; i < names.size(); ++i) {
       const Node& node = reader_.node(i);
       const bool text =
           node.kind == Node::Kind::kLeaf && reader_.schema().leaves[node.first_leaf].text;
       if (text) continue;
-      throw DataError(fmt::format("{}: the field '{}' is {}, not texts", shown(file_->path()),
+      throw DataError(fmt::format("{}: the field '{}' is {}, not texts", shown(name_),
                                   shown(names[i]), reader_.schema().what_is(node)));
     }
   }
 
   bool next(std::vector<std::string_view>& fields) override {
-    if (!reader_.next(values_)) {
-      file_->passed(bytes_);
-      return false;
-    }
-    ++row_;
-    const double share = static_cast<double>(row_) / static_cast<double>(reader_.rows());
-    file_->passed(static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
+    const bool is_there = reader_.next(values_);
+    if (is_there) ++row_;
+    if (progress_) progress_->passed(bytes_passed());
+    if (!is_there) return false;
     fields.resize(values_.size());
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -52,16 +57,22 @@ class ParquetRecords final : public RecordSource {
   }
 
  private:
+  std::uint64_t bytes_passed() const {
+    const auto bytes = static_cast<double>(reader_.file_bytes());
+    const std::int64_t rows = std::max<std::int64_t>(reader_.rows(), 1);
+    return static_cast<std::uint64_t>(bytes * static_cast<double>(row_) /
+                                      static_cast<double>(rows));
+  }
   [[noreturn]] void refuse(const std::string& words) const {
-    throw BadRecord(fmt::format("{}: row {}: {}", shown(file_->path()), row_, words));
+    throw BadRecord(fmt::format("{}: row {}: {}", shown(name_), row_, words));
   }
 
-  std::unique_ptr<FileBytes> file_;
+  std::string name_;
+  std::unique_ptr<FileBytes> progress_;
   std::vector<std::string> names_;
   parquet::ParquetReader reader_;
   std::vector<parquet::Value> values_;
   std::int64_t row_ = 0;  // from 1
-  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -70,9 +81,9 @@ bool is_parquet(std::string_view beginning) {
   return kind_of_file(beginning) == "a Parquet file";
 }
 
-std::unique_ptr<RecordSource> make_parquet(std::unique_ptr<FileBytes> file,
+std::unique_ptr<RecordSource> make_parquet(PosixFile file, std::unique_ptr<FileBytes> progress,
                                            const std::vector<std::string>& names) {
-  return std::make_unique<ParquetRecords>(std::move(file), names);
+  return std::make_unique<ParquetRecords>(std::move(file), std::move(progress), names);
 }
 
 }  // namespace trireme

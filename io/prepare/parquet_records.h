@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/files/posix_file.h"
 #include "io/prepare/byte_stream.h"
 #include "io/prepare/record_source.h"
 
@@ -14,10 +15,10 @@ namespace trireme {
 // Whether a file that begins so is Parquet, whose footer may be encrypted.
 bool is_parquet(std::string_view beginning);
 
-// Rows of a regular file, which are read from many places of it: `file` is told how far they are.
-// Throws DataError where a field is not there or holds no texts. A row whose field is null is a
-// BadRecord.
-std::unique_ptr<RecordSource> make_parquet(std::unique_ptr<FileBytes> file,
+// Rows of a file, which are read from many places of it: `progress`, which may be null, is told how
+// far they are. Throws parquet::NoField where a field is not there, DataError where it holds no
+// texts or no field is asked for. A row whose field is null is a BadRecord.
+std::unique_ptr<RecordSource> make_parquet(PosixFile file, std::unique_ptr<FileBytes> progress,
                                            const std::vector<std::string>& names);
 
 }  // namespace trireme

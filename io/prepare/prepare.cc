@@ -110,10 +110,13 @@ class Preparation {
   // Why there is no text.
   std::string nothing() const {
     const BadRecords& bad = source_.remarks().bad_records;
-    return fmt::format("there is no text in {}{}", fmt::join(options_.inputs, ", "),
-                       bad.count == 0 ? ""
-                                      : fmt::format(": {} left out, the first: {}",
-                                                    counted(bad.count, "bad record"), bad.first));
+    std::string words = words_of(source_.remarks().left_out);
+    if (bad.count > 0) {
+      words += fmt::format("{}{} left out, the first: {}", words.empty() ? "" : ", ",
+                           counted(bad.count, "bad record"), bad.first);
+    }
+    return fmt::format("there is no text in {}{}{}", fmt::join(options_.inputs, ", "),
+                       words.empty() ? "" : ": ", words);
   }
 
   PrepareResult commit() {
@@ -124,6 +127,7 @@ class Preparation {
     result.zero_bytes = source_.remarks().zero_bytes;
     result.left_out = source_.remarks().left_out;
     result.bad_records = source_.remarks().bad_records;
+    result.plain_records = source_.remarks().plain_records;
     return result;
   }
 

@@ -1,7 +1,9 @@
 #include <charconv>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
@@ -119,6 +121,22 @@ TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const DocumentToke
   return choice;
 }
 
+std::string words_of(const LeftOut& left_out) {
+  std::vector<std::string> words;
+  const auto add = [&](std::int64_t count, const char* what, const std::string& first = "") {
+    if (count == 0) return;
+    words.push_back(counted(count, what));
+    if (first.empty()) return;
+    words.back() += fmt::format(" ({}{})", count > 1 ? "the first: " : "", shown(first, 400));
+  };
+  add(left_out.hidden, "hidden file");
+  add(left_out.links, "link");
+  add(left_out.pipes, "pipe");
+  add(left_out.binary, "binary file", left_out.first_binary);
+  add(left_out.lacking, "other file", left_out.first_lacking);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 RecordFields parse_record_fields(const std::string& text) {
   RecordFields fields;
   fields.given = true;
@@ -129,6 +147,10 @@ RecordFields parse_record_fields(const std::string& text) {
     throw ConfigError(fmt::format(
         "--field {}: write the name of a field, as in text, meta.body or title,text; or none",
         shown(text)));
+  }
+  if (std::set<std::string>(fields.names.begin(), fields.names.end()).size() !=
+      fields.names.size()) {
+    throw ConfigError(fmt::format("--field {}: names a field twice", shown(text)));
   }
   return fields;
 }

@@ -15,6 +15,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+constexpr char kEndOfDos = '\x1a';  // which programs of DOS put at the end of a text
 
 }  // namespace
 
@@ -47,7 +48,8 @@ bool RecordBuffer::more() {
   const std::size_t size = stream_->read(bytes_.data() + held, wanted);
   end_ += size;
   ended_ = size < wanted;
-  return size > 0;
+  if (ended_ && size > 0 && rest().ends_with(kEndOfDos)) --end_;
+  return end_ > held;
 }
 
 void RecordBuffer::check_size(std::size_t bytes) const {

@@ -94,6 +94,15 @@ std::size_t split(std::string_view line, char delimiter, std::vector<std::string
   }
 }
 
+std::vector<std::string> names_of(const std::vector<std::string_view>& fields) {
+  std::vector<std::string> names;
+  for (const std::string_view field : fields) {
+    const std::size_t first = std::min(field.find_first_not_of(' '), field.size());
+    names.emplace_back(field.substr(first, field.find_last_not_of(' ') + 1 - first));
+  }
+  return names;
+}
+
 class Table final : public RecordSource {
  public:
   Table(std::string file, ByteStreamPtr stream, char delimiter,
@@ -103,10 +112,15 @@ class Table final : public RecordSource {
     TRIREME_CHECK(take_line(line) && split(line, delimiter_, fields_, owned_) > 0,
                   "a table without a header");
     columns_ = fields_.size();
+    const std::vector<std::string> header = names_of(fields_);
     for (const std::string& name : names) {
-      const auto found = std::ranges::find(fields_, std::string_view(name));
-      TRIREME_CHECK(found != fields_.end(), "a table without a column that it has");
-      places_.push_back(static_cast<std::size_t>(found - fields_.begin()));
+      const auto found = std::ranges::find(header, name);
+      TRIREME_CHECK(found != header.end(), "a table without a column that it has");
+      if (std::find(found + 1, header.end(), name) != header.end()) {
+        throw DataError(fmt::format("{}: line 1: two columns are called '{}'; rename one of them",
+                                    shown(buffer_.name()), shown(name)));
+      }
+      places_.push_back(static_cast<std::size_t>(found - header.begin()));
     }
   }
 
@@ -164,15 +178,29 @@ std::unique_ptr<RecordSource> make_table(std::string file, ByteStreamPtr stream,
   return std::make_unique<Table>(std::move(file), std::move(stream), delimiter, names);
 }
 
-std::optional<std::vector<std::string>> table_header(std::string_view beginning, char delimiter) {
-  beginning = without_byte_order_mark(beginning);
-  RecordEnd end(delimiter);
-  const std::size_t size = end.look(beginning);
+std::optional<TableBeginning> table_beginning(std::string_view beginning, char delimiter,
+                                              bool is_whole) {
+  constexpr std::size_t kMostRows = 16;
   std::vector<std::string_view> fields;
   std::vector<std::string> owned;
-  if (end.quoted()) return {};
-  if (split(without_line_end(beginning.substr(0, size)), delimiter, fields, owned) == 0) return {};
-  return std::vector<std::string>(fields.begin(), fields.end());
+  TableBeginning table;
+  beginning = without_byte_order_mark(beginning);
+  while (table.alike + table.others < kMostRows && !beginning.empty()) {
+    RecordEnd end(delimiter);
+    const std::size_t size = end.look(beginning);
+    if (size == std::string_view::npos && (end.quoted() || !is_whole)) break;
+    const std::string_view line = without_line_end(beginning.substr(0, size));
+    beginning.remove_prefix(std::min(size, beginning.size()));
+    if (table.header.empty()) {
+      if (split(line, delimiter, fields, owned) == 0) return {};
+      table.header = names_of(fields);
+    } else if (!line.empty()) {
+      const bool is_alike = split(line, delimiter, fields, owned) == table.header.size();
+      ++(is_alike ? table.alike : table.others);
+    }
+  }
+  if (table.header.empty()) return {};
+  return table;
 }
 
 }  // namespace trireme

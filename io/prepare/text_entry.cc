@@ -5,16 +5,21 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "trireme/base/byte_order_mark.h"
 #include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/io/text_kind.h"
 
+#include "io/files/posix_file.h"
+#include "io/parquet/parquet_reader.h"
 #include "io/prepare/ahead_bytes.h"
 #include "io/prepare/packed_data.h"
 #include "io/prepare/parquet_records.h"
-#include "io/prepare/record_format.h"
 #include "io/prepare/tar_reader.h"
 #include "io/prepare/unpacked_bytes.h"
 #include "io/prepare/utf16_bytes.h"
@@ -24,8 +29,12 @@ namespace {
 
 class PlainText final : public TextEntry {
  public:
-  PlainText(std::string name, ByteStreamPtr stream, ZeroBytes& zeros)
-      : name_(std::move(name)), stream_(std::move(stream)), zeros_(zeros) {}
+  // `passed`: so many bytes of the beginning are no part of the text.
+  PlainText(std::string name, ByteStreamPtr stream, std::size_t passed, ZeroBytes& zeros)
+      : name_(std::move(name)), stream_(std::move(stream)), zeros_(zeros), position_(passed) {
+    std::string begin(passed, '\0');
+    stream_->read(begin.data(), passed);
+  }
 
   bool next(TextChunk& chunk, std::size_t most) override {
     if (ended_) return false;
@@ -34,7 +43,7 @@ class PlainText final : public TextEntry {
     chunk.bytes.resize(wanted);
     chunk.bytes.resize(stream_->read(chunk.bytes.data(), wanted));
     count_zeros(chunk.bytes);
-    chunk.starts = position_ == 0;
+    chunk.starts = std::exchange(starts_, false);
     position_ += chunk.bytes.size();
     ended_ = chunk.ends = chunk.bytes.size() < wanted;
     return true;
@@ -51,8 +60,8 @@ class PlainText final : public TextEntry {
   std::string name_;
   ByteStreamPtr stream_;
   ZeroBytes& zeros_;
-  std::uint64_t position_ = 0;
-  bool ended_ = false;
+  std::uint64_t position_;
+  bool starts_ = true, ended_ = false;
 };
 
 class Records final : public TextEntry {
@@ -98,12 +107,19 @@ class MemberBytes final : public ByteStream {
   TarReader& tar_;
 };
 
+constexpr int kDeepestArchive = 8;
+
 // The members of an archive, one after the other.
 class TarText final : public TextEntry {
  public:
+  // `depth`: how many archives a member is in.
   TarText(const std::string& name, ByteStreamPtr stream, const PrepareOptions& options,
-          TextRemarks& remarks)
-      : name_(name), tar_(name, std::move(stream)), options_(options), remarks_(remarks) {}
+          TextRemarks& remarks, int depth)
+      : name_(name),
+        tar_(name, std::move(stream)),
+        options_(options),
+        remarks_(remarks),
+        depth_(depth) {}
 
   bool next(TextChunk& chunk, std::size_t most) override {
     while (true) {
@@ -118,7 +134,7 @@ class TarText final : public TextEntry {
       }
       member_ =
           open_text(fmt::format("{}: {}", name_, member.path), std::make_unique<MemberBytes>(tar_),
-                    Named::kInArchive, options_, remarks_);
+                    Named::kInArchive, options_, remarks_, depth_);
     }
   }
 
@@ -127,6 +143,7 @@ class TarText final : public TextEntry {
   TarReader tar_;
   const PrepareOptions& options_;
   TextRemarks& remarks_;
+  int depth_;
   std::unique_ptr<TextEntry> member_;
 };
 
@@ -158,25 +175,81 @@ bool is_hidden(std::string_view path) {
   return false;
 }
 
-TextKind look_at_kind(const std::string& name, std::string_view beginning, Named named,
+bool leave_out(const std::string& name, const TextLook& look, LeftOut& left_out) {
+  if (look.kind == TextKind::kBinary) {
+    if (left_out.binary++ == 0) left_out.first_binary = name;
+    return true;
+  }
+  if (look.kind == TextKind::kLacking) {
+    if (left_out.lacking++ == 0) left_out.first_lacking = fmt::format("{}: {}", name, look.words);
+    return true;
+  }
+  return false;
+}
+
+namespace {
+
+// The bytes of a stream as a file, which nobody else can open, for what is read from many places.
+PosixFile spooled(const std::string& name, ByteStream& stream, const std::string& folder) {
+  constexpr std::size_t kAtOnce = std::size_t{1} << 20;
+  PosixFile file =
+      make_file_anew(fmt::format("{}/train.h5.{}-{}.partial", folder, host_name(), ::getpid()));
+  file.lose_name(name);
+  std::string bytes(kAtOnce, '\0');
+  std::int64_t written = 0;
+  while (const std::size_t size = stream.read(bytes.data(), kAtOnce)) {
+    file.write(written, bytes.data(), size);
+    written += static_cast<std::int64_t>(size);
+  }
+  return file;
+}
+
+// `progress` may be null.
+std::unique_ptr<TextEntry> parquet_rows(PosixFile file, std::unique_ptr<FileBytes> progress,
+                                        Named named, const PrepareOptions& options,
+                                        TextRemarks& remarks) {
+  const std::string name = file.path();
+  try {
+    return std::make_unique<Records>(
+        make_parquet(std::move(file), std::move(progress), options.fields.names), options,
+        remarks.bad_records);
+  } catch (const parquet::NoField& error) {
+    if (named == Named::kAlone) throw;
+    leave_out(name, {TextKind::kLacking, error.words(), {}}, remarks.left_out);
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+TextLook look_at_text(const std::string& name, std::string_view beginning, Named named,
                       const PrepareOptions& options) {
-  if (options.as_bytes) return TextKind::kPlain;
-  if (can_unpack(beginning) || (is_tar(beginning) && named != Named::kInArchive) ||
-      is_marked_utf16(beginning) ||
-      record_format(beginning, options.fields) != RecordFormat::kNone) {
-    return TextKind::kOther;
+  if (options.as_bytes) return {TextKind::kPlain, {}, {}};
+  if (can_unpack(beginning) || is_tar(beginning) || is_marked_utf16(beginning)) return {};
+  const FoundRecords found = find_records(name, beginning, options.fields);
+  const bool is_named = named == Named::kAlone;
+  if (found.format != RecordFormat::kNone && (found.lacks.empty() || is_named)) {
+    return {TextKind::kOther, {}, found};
   }
-  if (is_parquet(beginning) && !options.fields.names.empty()) return TextKind::kParquet;
+  if (is_parquet(beginning) && (!options.fields.names.empty() || is_named)) {
+    return {TextKind::kParquet, {}, {}};
+  }
   if (const auto fault = fault_of(name, beginning)) {
-    if (named == Named::kAlone) throw *fault;
-    return TextKind::kBinary;
+    if (is_named) throw *fault;
+    return {TextKind::kBinary, {}, {}};
   }
-  check_plain_is_meant(name, beginning, options.fields);
-  return TextKind::kPlain;
+  if (!found.lacks.empty()) {
+    if (is_named) throw DataError(fmt::format("{}: {}", shown(name), found.lacks));
+    return {TextKind::kLacking, found.lacks, {}};
+  }
+  // A mark is no part of the text.
+  if (without_byte_order_mark(beginning).size() < beginning.size()) return {};
+  return {TextKind::kPlain, found.remark, {}};
 }
 
 std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stream, Named named,
-                                     const PrepareOptions& options, TextRemarks& remarks) {
+                                     const PrepareOptions& options, TextRemarks& remarks,
+                                     int depth) {
   const auto peek = [&] {
     auto peeked = std::make_unique<PeekedBytes>(std::move(stream), kSeenBytes);
     const std::string_view beginning = peeked->beginning();
@@ -191,38 +264,41 @@ std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stre
       beginning = peek();
       if (can_unpack(beginning)) check_kind(name, beginning);  // packed twice
     }
-    if (is_tar(beginning) && named != Named::kInArchive) {
-      return std::make_unique<TarText>(name, std::move(stream), options, remarks);
+    if (is_tar(beginning)) {
+      if (depth == kDeepestArchive) {
+        throw DataError(fmt::format("{}: archives inside of archives, more than {} deep",
+                                    shown(name), kDeepestArchive));
+      }
+      return std::make_unique<TarText>(name, std::move(stream), options, remarks, depth + 1);
     }
     if (is_marked_utf16(beginning)) {
       stream = utf8_of_utf16(name, std::move(stream));
       beginning = peek();
     }
-    const RecordFormat format = record_format(beginning, options.fields);
-    if (format != RecordFormat::kNone) {
+    // The mark is no part of a text.
+    const std::size_t mark = beginning.size() - without_byte_order_mark(beginning).size();
+    const TextLook look = look_at_text(name, beginning.substr(mark), named, options);
+    if (look.kind == TextKind::kParquet) {
+      return parquet_rows(spooled(name, *stream, options.output), nullptr, named, options, remarks);
+    }
+    if (leave_out(name, look, remarks.left_out)) return nullptr;
+    if (look.records.format != RecordFormat::kNone) {
       return std::make_unique<Records>(
-          make_record_source(format, name, std::move(stream), options.fields), options,
+          make_record_source(look.records, name, std::move(stream), options.fields), options,
           remarks.bad_records);
     }
-    const TextKind kind = look_at_kind(name, beginning, named, options);
-    if (kind == TextKind::kParquet) {
-      throw DataError(fmt::format(
-          "{}: a Parquet file, which is read from many places: give it as a file of its own, "
-          "neither packed nor in an archive nor from a pipe",
-          shown(name)));
+    if (!look.words.empty() && remarks.plain_records.count++ == 0) {
+      remarks.plain_records.first = fmt::format("{}: {}", name, look.words);
     }
-    if (kind == TextKind::kBinary) {
-      if (remarks.left_out.binary++ == 0) remarks.left_out.first_binary = name;
-      return nullptr;
-    }
+    return std::make_unique<PlainText>(name, std::move(stream), mark, remarks.zero_bytes);
   }
-  return std::make_unique<PlainText>(name, std::move(stream), remarks.zero_bytes);
+  return std::make_unique<PlainText>(name, std::move(stream), 0, remarks.zero_bytes);
 }
 
-std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file,
+std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file, Named named,
                                         const PrepareOptions& options, TextRemarks& remarks) {
-  return std::make_unique<Records>(make_parquet(std::move(file), options.fields.names), options,
-                                   remarks.bad_records);
+  PosixFile opened(file->path(), O_RDONLY, ExitStatus::kData);
+  return parquet_rows(std::move(opened), std::move(file), named, options, remarks);
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include "trireme/io/prepare.h"
 
 #include "io/prepare/byte_stream.h"
+#include "io/prepare/record_format.h"
 #include "io/prepare/text_chunk.h"
 
 namespace trireme {
@@ -18,6 +19,7 @@ struct TextRemarks {
   LeftOut left_out;
   ZeroBytes zero_bytes;
   BadRecords bad_records;
+  PlainRecords plain_records;
 };
 
 class TextEntry {
@@ -33,22 +35,32 @@ class TextEntry {
 enum class Named { kAlone, kInFolder, kInArchive };
 
 // What a beginning says before a file is read.
-// kOther: text or records once it is decoded; kParquet: records that only a file of its own has.
-enum class TextKind { kPlain, kOther, kParquet, kBinary };
-// Throws DataError for what is no text and was named.
-TextKind look_at_kind(const std::string& name, std::string_view beginning, Named named,
+// kOther: text or records once it is decoded; kLacking: no record of it has the field.
+enum class TextKind { kPlain, kOther, kParquet, kBinary, kLacking };
+struct TextLook {
+  TextKind kind = TextKind::kOther;
+  std::string words;     // kLacking: why; kPlain: what it looks like all the same, or nothing
+  FoundRecords records;  // kOther
+};
+// Throws DataError for what is no text, or lacks the field, and was named.
+TextLook look_at_text(const std::string& name, std::string_view beginning, Named named,
                       const PrepareOptions& options);
+
+// Counts what is to be left out, and returns whether it is.
+bool leave_out(const std::string& name, const TextLook& look, LeftOut& left_out);
 
 // Whether a file is hidden or of version control, or in such a folder.
 bool is_hidden(std::string_view path);
 
 // Throws DataError for what is no text; where it was not named it is counted as left out, and the
-// result is null. Options and remarks live as long as the result.
+// result is null. Options and remarks live as long as the result. `depth`: how many archives it is
+// in.
 std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stream, Named named,
-                                     const PrepareOptions& options, TextRemarks& remarks);
+                                     const PrepareOptions& options, TextRemarks& remarks,
+                                     int depth = 0);
 
 // The same for a regular file of Parquet.
-std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file,
+std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file, Named named,
                                         const PrepareOptions& options, TextRemarks& remarks);
 
 }  // namespace trireme

@@ -46,12 +46,10 @@ TextSource::TextSource(const PrepareOptions& options)
   }
   if (inputs_.empty()) {
     const LeftOut& left_out = remarks_.left_out;
-    throw DataError(left_out.hidden + left_out.binary == 0
+    const std::string words = words_of(left_out);
+    throw DataError(words.empty()
                         ? fmt::format("there are no files in {}", inputs.front())
-                        : fmt::format("there is no text in {}: {} hidden or of version control, {} "
-                                      "binary",
-                                      inputs.front(), counted(left_out.hidden, "file"),
-                                      left_out.binary));
+                        : fmt::format("there is no text in {}: {}", inputs.front(), words));
   }
   const bool cut = bytes_total_ > left_;
   if (!known || (cut && !can_draw_)) bytes_total_ = 0;
@@ -63,7 +61,7 @@ void TextSource::add(const std::string& path) {
     look_at({input_file(path), Named::kAlone});
     return;
   }
-  for (InputFile& file : files_below(path)) {
+  for (InputFile& file : files_below(path, &remarks_.left_out.pipes)) {
     if (is_hidden(std::string_view(file.path).substr(path.size()))) {
       ++remarks_.left_out.hidden;
     } else {
@@ -74,21 +72,19 @@ void TextSource::add(const std::string& path) {
 
 // Refuses what is no text before a tokenizer is trained on it.
 void TextSource::look_at(Input input) {
-  TextKind kind = TextKind::kOther;
+  TextLook look;
   if (input.file.regular) {
     const PeekedBytes peeked(std::make_unique<FileBytes>(input.file.path, -1),
                              std::min<std::size_t>(input.file.size, kSeenBytes));
-    kind = look_at_kind(input.file.path, peeked.beginning(), input.named, options_);
+    look = look_at_text(input.file.path, peeked.beginning(), input.named, options_);
   }
-  if (kind == TextKind::kBinary) {
-    if (remarks_.left_out.binary++ == 0) remarks_.left_out.first_binary = input.file.path;
-    return;
-  }
-  if (kind == TextKind::kParquet) {
+  if (look.kind == TextKind::kParquet) {
     input.parquet = true;
-    open_parquet(std::make_unique<FileBytes>(input.file.path, -1), options_, remarks_);
+    auto file = std::make_unique<FileBytes>(input.file.path, -1);
+    if (!open_parquet(std::move(file), input.named, options_, remarks_)) return;
   }
-  can_draw_ = can_draw_ && kind == TextKind::kPlain;
+  if (leave_out(input.file.path, look, remarks_.left_out)) return;
+  can_draw_ = can_draw_ && look.kind == TextKind::kPlain;
   inputs_.push_back(std::move(input));
 }
 
@@ -96,7 +92,7 @@ void TextSource::open_next() {
   const Input& input = inputs_[next_input_++];
   auto file = std::make_unique<FileBytes>(input.file.path, options_.standard_input);
   file_ = file.get();
-  entry_ = input.parquet ? open_parquet(std::move(file), options_, remarks_)
+  entry_ = input.parquet ? open_parquet(std::move(file), input.named, options_, remarks_)
                          : open_text(name_of(input.file.path), std::move(file), input.named,
                                      options_, remarks_);
 }

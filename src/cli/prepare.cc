@@ -38,8 +38,8 @@ struct PrepareArguments {
 void declare(Options& options, PrepareArguments& given) {
   options.add_positional(
       "PATH...", given.more_inputs,
-      "text, JSON Lines, arrays of JSON, CSV, TSV, plain or packed (gzip, bzip2, "
-      "xz, zstd), Parquet, tar archives and folders of them, or - for standard input; "
+      "text, JSON Lines, arrays of JSON, CSV, TSV, Parquet, plain or packed (gzip, bzip2, "
+      "xz, zstd), tar archives and folders of them, or - for standard input; "
       "with --images folders and tar archives of pictures");
   options.add("input", given.input, "", "the same, separated by commas");
   options.add("output", given.output, "", "folder for train.h5 and validation.h5", not_empty());
@@ -175,7 +175,12 @@ PrepareOptions text_options(const PrepareArguments& given) {
   options.document_separator = unescaped(given.document_separator, "--document-separator");
   options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(ByteSize()).count);
   if (given.field) options.fields = parse_record_fields(*given.field);
-  if (given.join) options.fields.join = unescaped(*given.join, "--join");
+  if (given.join) {
+    if (options.fields.names.size() < 2) {
+      throw ConfigError("--join goes between several fields: --field title,text");
+    }
+    options.fields.join = unescaped(*given.join, "--join");
+  }
   options.skip_bad = given.skip_bad;
   options.as_bytes = given.as_bytes;
   check_validation(options);
@@ -222,19 +227,6 @@ void add_end(NamedLines& lines, const Result& result, std::string_view speed) {
   lines.add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
 }
 
-// "3 hidden files, 1 binary file (a.png)"
-std::string words_of(const LeftOut& left_out) {
-  std::vector<std::string> words;
-  if (left_out.hidden > 0) words.push_back(counted(left_out.hidden, "hidden file"));
-  if (left_out.links > 0) words.push_back(counted(left_out.links, "link"));
-  if (left_out.binary > 0) {
-    words.push_back(fmt::format("{} ({}{})", counted(left_out.binary, "binary file"),
-                                left_out.binary > 1 ? "the first: " : "",
-                                shown(left_out.first_binary)));
-  }
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
 std::string summary(const PrepareResult& result) {
   std::int64_t bytes = result.train.original_bytes, tokens = result.train.tokens;
   if (result.validation) {
@@ -258,6 +250,10 @@ std::string summary(const PrepareResult& result) {
   }
   if (const std::string words = words_of(result.left_out); !words.empty()) {
     lines.add("left out", words);
+  }
+  if (const PlainRecords& plain = result.plain_records; plain.count > 0) {
+    lines.add("as plain text", fmt::format("{} that looked otherwise; the first: {}",
+                                           counted(plain.count, "file"), shown(plain.first, 400)));
   }
   if (result.bad_records.count > 0) {
     lines.add("bad records", fmt::format("{} left out; the first: {}", result.bad_records.count,

@@ -49,7 +49,7 @@ TokenizerChoice parse_numbers_choice(std::int64_t vocabulary, const DocumentToke
 // What of a record (JSON, CSV, TSV, Parquet) is the text of a document.
 struct RecordFields {
   std::vector<std::string> names = {"text"};  // empty: records are taken as plain text
-  bool given = false;                         // all files must have them
+  bool given = false;                         // no file is plain text
   std::string join = "\n\n";                  // between the texts of several
 };
 // Reads "text", "meta.body", "title,text" or "none". Throws ConfigError.
@@ -97,7 +97,18 @@ struct ZeroBytes {
 // Files in folders and archives that were not taken.
 struct LeftOut {
   std::int64_t hidden = 0, binary = 0, links = 0;  // hidden: or of version control
-  std::string first_binary;
+  std::int64_t pipes = 0;                          // or sockets, or devices
+  std::int64_t lacking = 0;                        // without the field, or without tokens
+  std::string first_binary, first_lacking;         // the second one with what it lacks
+};
+
+// "3 hidden files, 1 binary file (a.png)"; nothing where none was left out.
+std::string words_of(const LeftOut& left_out);
+
+// Files that look like records, or are called so, and became plain text.
+struct PlainRecords {
+  std::int64_t count = 0;
+  std::string first;  // and what it looks like
 };
 
 struct BadRecords {
@@ -114,6 +125,7 @@ struct PrepareResult {
   ZeroBytes zero_bytes = {};       // far from the beginning of a file, where they are refused
   LeftOut left_out = {};
   BadRecords bad_records = {};  // left out
+  PlainRecords plain_records = {};
 };
 
 // Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no
@@ -121,10 +133,11 @@ struct PrepareResult {
 void check_validation(const PrepareOptions& options);
 
 // Files are told by their content: plain text, UTF-16 with its mark, JSON Lines, an array of JSON,
-// CSV and TSV with a header, tar archives of these, all also packed by gzip, bzip2, xz or zstd;
-// Parquet as a file of its own. The shards depend on the texts and the options, but not on the
-// number of threads nor, but for their source, on what the texts came in. Memory does not grow with
-// the input, but a tail split holds up to its own number of bytes, and a record is at most 64 MiB.
+// tables with a header (tabs, commas or semicolons), Parquet, tar archives of these, all also
+// packed by gzip, bzip2, xz or zstd. Parquet that is not a file of its own is unpacked into the
+// output folder first. The shards depend on the texts and the options, but not on the number of
+// threads nor, but for their source, on what the texts came in. Memory does not grow with the
+// input, but a tail split holds up to its own number of bytes, and a record is at most 64 MiB.
 // Empty documents are left out. The tail begins at the start of a document if one starts in its
 // first half; otherwise it begins exactly where asked, in the middle of a document. A tokenizer is
 // trained on 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if

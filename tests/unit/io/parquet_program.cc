@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -14,6 +15,10 @@
 #include "io/parquet/parquet_reader.h"
 
 namespace {
+
+trireme::PosixFile opened(const std::string& path) {
+  return {path, O_RDONLY, trireme::ExitStatus::kData};
+}
 
 using trireme::parquet::ParquetReader;
 using trireme::parquet::Value;
@@ -57,7 +62,7 @@ int print(ParquetReader& reader) {
 
 int count(const std::string& path, const std::vector<std::string>& fields) {
   const auto begin = std::chrono::steady_clock::now();
-  ParquetReader reader(path, fields);
+  ParquetReader reader(opened(path), fields);
   std::vector<Value> row;
   std::size_t bytes = 0;
   while (reader.next(row)) {
@@ -77,7 +82,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> fields(words.begin() + 1, words.end());
   try {
     if (counts) return count(words[0], fields);
-    ParquetReader reader(words[0], fields);
+    ParquetReader reader(opened(words[0]), fields);
     return print(reader);
   } catch (const trireme::Error& error) {
     fmt::print(stderr, "{}\n", error.what());

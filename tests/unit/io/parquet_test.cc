@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <lz4.h>
@@ -20,6 +21,10 @@
 
 namespace trireme::parquet {
 namespace {
+
+PosixFile opened(const std::string& path) {
+  return {path, O_RDONLY, ExitStatus::kData};
+}
 
 namespace fs = std::filesystem;
 using trireme::testing::message_of;
@@ -52,7 +57,7 @@ std::string shown(const Value& value) {
 // All rows of a file, or as many as a test cares for.
 std::string reading(const std::string& path, const std::vector<std::string>& fields,
                     std::size_t most = 100000) {
-  ParquetReader reader(path, fields);
+  ParquetReader reader(opened(path), fields);
   std::vector<Value> row;
   std::string text;
   for (std::size_t i = 0; i < most && reader.next(row); ++i) {
@@ -91,7 +96,7 @@ TEST_P(Recorded, IsReadAsItWasWritten) {
 
 // A row group begins where another ends, and several columns do not need each other.
 TEST_P(Recorded, IsReadByRowGroupsAndColumns) {
-  ParquetReader reader(recorded(GetParam()), {"meta.body", "text", "text"});
+  ParquetReader reader(opened(recorded(GetParam())), {"meta.body", "text", "text"});
   ASSERT_EQ(reader.row_groups(), 2);
   EXPECT_EQ(reader.rows(), kRows);
   std::vector<Value> row;
@@ -154,6 +159,16 @@ TEST_P(Recorded, WhenDamagedIsReadOrRefused) {
 INSTANTIATE_TEST_SUITE_P(Parquet, Recorded,
                          ::testing::Values("plain", "snappy", "zstd", "gzip", "lz4", "delta"),
                          [](const auto& given) { return std::string(given.param); });
+
+// Between others, at the beginning and at the end.
+TEST(Parquet, PassesOverRowGroupsWithoutRows) {
+  EXPECT_EQ(reading(recorded("groups"), kAll), expected());
+  ParquetReader reader(opened(recorded("groups")), {"text"});
+  EXPECT_EQ(reader.row_groups(), 6);
+  std::vector<Value> row;
+  reader.seek(2, 4);
+  EXPECT_FALSE(reader.next(row));
+}
 
 std::string refusal(const std::string& path, const std::vector<std::string>& fields) {
   const std::string message = message_of<DataError>([&] { reading(path, fields); });

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "trireme/base/json.h"
 
@@ -115,6 +116,7 @@ TEST_F(Prepare, WhatTextsComeInDoesNotShow) {
            texts, [](const std::string& text) { return as_utf16(text, text.size() % 2 == 0); }))},
       {"tar of gzip",
        make_tar(as_files(texts, [](const std::string& text) { return compressed(text, "gzip"); }))},
+      {"tar of tars", make_tar({{"a", make_tar({{"b", as_json_lines(texts)}})}})},
       {"tar of lines", make_tar({{"._a", "hidden"}, {"a", as_json_lines(texts)}})},
       {"tar of zstd", make_tar({{"a", compressed(as_json_lines(texts), "zstd")}})}};
   forms["csv in xz"] = compressed(forms["csv"], "xz");
@@ -164,6 +166,11 @@ TEST_F(Prepare, FieldsAreTakenOutOfRecords) {
   EXPECT_EQ(texts_of("meta.body"), (Texts{"B", "D"}));
   EXPECT_EQ(texts_of("title,meta.a.b"), (Texts{"T\n\nC", "V\n\nE"}));
   EXPECT_EQ(texts_of("none"), Texts{contents(path)});
+  options.inputs = {write("d", R"({"a.b": {"c": "1"}}
+{"a": {"b.c": "2"}}
+{"a": {"b": {"c": "3"}}}
+{"a.b.c": "4", "a": {"b.c": "5"}})")};
+  EXPECT_EQ(texts_of("a.b.c"), (Texts{"1", "2", "3", "4"}));
   options.inputs = {write("c", "text\tnote\nx\ty\n\n\"a \"\"b\"\"\t\nc\"\tz")};
   options.document_separator = "x";  // is for plain text
   EXPECT_EQ(texts_of("note"), (Texts{"y", "z"}));
@@ -204,9 +211,167 @@ TEST_F(Prepare, ParquetIsReadByField) {
   write("in", contents(fmt::format("{}/brotli.parquet", TRIREME_PARQUET)));
   expect_fault<DataError>(options, "in: column text is compressed with BROTLI, which is not read");
   write("in", compressed(contents(fmt::format("{}/gzip.parquet", TRIREME_PARQUET)), "gzip"));
-  // bad input: `prepare`: a Parquet file that is packed, in an archive or from a pipe | ...: a
-  // Parquet file, which is read from many places: give it as a file of its own, ... | 3
-  expect_fault<DataError>(options, "in: a Parquet file, which is read from many places");
+  options.fields = parse_record_fields("name");
+  prepare(options);
+  EXPECT_TRUE(contents(output() + "/train.h5") == train) << "packed";
+  const std::string plain = contents(fmt::format("{}/plain.parquet", TRIREME_PARQUET));
+  write("in", make_tar({{"a.parquet", plain}}));
+  prepare(options);
+  EXPECT_TRUE(contents(output() + "/train.h5") == train) << "in a tar";
+  options.fields = parse_record_fields("none");
+  write("in", plain);
+  // bad input: `prepare --field none`: a Parquet file | ...: a Parquet file is no plain text:
+  // --field NAME takes 'text', 'name' | 3
+  expect_fault<DataError>(options,
+                          "in: a Parquet file is no plain text: --field NAME takes 'text'");
+  options.fields = parse_record_fields("nosuch");
+  expect_fault<DataError>(options, "in: no field 'nosuch', but 'text', 'name'");
+}
+
+// What people call a table is one; what else looks like records is said.
+TEST_F(Prepare, TablesAreKnownByWhatTheyHold) {
+  const auto texts = [&](const std::string& name, const std::string& text,
+                         const std::string& field = "") {
+    PrepareOptions options = this->options({write(name, text)});
+    if (!field.empty()) options.fields = parse_record_fields(field);
+    const PrepareResult result = prepare(options);
+    EXPECT_EQ(result.plain_records.count, 0) << result.plain_records.first;
+    return documents(result.train);
+  };
+  const Texts two = {"x", "y"};
+  EXPECT_EQ(texts("a", "id,,text\n1,2,x\n3,4,y\n"), two);  // a name is missing
+  EXPECT_EQ(texts("a", "\"a b\",id, text\n1,2,x\n3,4,y\n"), two);
+  EXPECT_EQ(texts("a", "id,id, text\n1,2,x\n3,4,y\n"), two);    // another is there twice
+  EXPECT_EQ(texts("a", "id;text\r\n1;x\r\n2;y\r\n\x1a"), two);  // as in DOS
+  EXPECT_EQ(texts("a.csv", "text\nx\n\ny\n"), two);
+  EXPECT_EQ(texts("a.TSV", "text\nx\ny\n"), two);
+  EXPECT_EQ(texts("a", "text\nx\ny\n", "text"), two);
+  EXPECT_EQ(texts("a", "Text;b\nx;1\ny;2\n", "Text"), two);
+  EXPECT_EQ(texts("a", "text\nx\ny\n"), Texts{"text\nx\ny\n"});
+  for (const char* field : {"text", "auto"}) {
+    PrepareOptions options = this->options({write("a", "text,id,text\n1,2,x\n3,4,y\n")});
+    if (std::string_view(field) != "auto") options.fields = parse_record_fields(field);
+    // bad input: `prepare`: a table with two columns of the name that is asked for | ...: line 1:
+    // two columns are called 'text'; rename one of them | 3
+    expect_fault<DataError>(options, "a: line 1: two columns are called 'text'");
+  }
+  const std::vector<std::pair<std::string, std::string>> plain = {{"a", "id,Text\n1,x\n2,y\n3,z\n"},
+                                                                  {"a.csv", "id,Text\n1,x\n"},
+                                                                  {"a.csv.gz", "no table\n"},
+                                                                  {"a.json", "{\n\"text\": 1\n}\n"},
+                                                                  {"a.jsonl", "no JSON\n"}};
+  for (const auto& [name, text] : plain) {
+    const PrepareResult result = prepare(options({write(name, text)}));
+    EXPECT_EQ(documents(result.train), Texts{text});
+    EXPECT_EQ(result.plain_records.count, 1) << name;
+  }
+  EXPECT_NE(prepare(options({write("a.csv", "id,Text\n1,x\n")}))
+                .plain_records.first.find(
+                    "a.csv: a table with no field 'text', but 'id', 'Text': --field NAME"),
+            std::string::npos);
+}
+
+TEST_F(Prepare, JsonWithABrokenFirstLineIsJson) {
+  const std::string good = "{\"text\": \"x\"}\n{\"text\": \"y\"}\n";
+  for (const std::string first : {"junk\n", "{\"text\": \"cut\n", "{'text': 'z'}\n", "\n[1]\n"}) {
+    PrepareOptions options = this->options({write("a", first + good)});
+    expect_fault<DataError>(options, "; --skip-bad true leaves such records out");
+    options.skip_bad = true;
+    const PrepareResult result = prepare(options);
+    EXPECT_EQ(documents(result.train), (Texts{"x", "y"}));
+    EXPECT_EQ(result.bad_records.count, 1) << first;
+  }
+  expect_fault<DataError>(options({write("a", "{\"text\": \"cut\n" + good)}),
+                          "a: line 1, column 14: broken JSON: ");
+  PrepareOptions pretty = options({write("a", "{\n \"text\": \"x\",\n\"a\": [\n{}\n]}\n")});
+  pretty.fields = parse_record_fields("text");
+  EXPECT_EQ(documents(prepare(pretty).train), Texts{"x"});
+}
+
+// Numbers may have more digits than any type, where nobody asks for them.
+TEST_F(Prepare, LongNumbersInRecordsDoNotMatter) {
+  const std::string long_number = "-" + std::string(400, '7') + ".5e+999";
+  const std::string record =
+      "{\"n\": " + long_number + ", \"text\": \"a\\\"1\", \"m\": [1e999, 12]}\n";
+  PrepareOptions options = this->options({write("a", record + record)});
+  EXPECT_EQ(documents(prepare(options).train), (Texts{"a\"1", "a\"1"}));
+  options.inputs = {write("a", record + "{\"text\": 0" + long_number + "}")};
+  const std::string said = message_of<DataError>([&] { prepare(options); });
+  EXPECT_NE(said.find("a: line 2, column "), std::string::npos) << said;
+  EXPECT_LT(said.size(), 400u);
+  options.fields = parse_record_fields("n");
+  expect_fault<DataError>(options, "a: line 1, column 1: the field 'n' is a number, not a string");
+}
+
+// A folder of records has other files beside them, which have no such field.
+TEST_F(Prepare, FilesWithoutTheFieldAreLeftOutOfFolders) {
+  write("in/a.jsonl", "{\"text\": \"x\"}\n");
+  write("in/license.json", "{\"license\": \"MIT\"}\n");
+  const std::string folder = (folder_.path() / "in").string();
+  PrepareOptions options = this->options({folder});
+  PrepareResult result = prepare(options);
+  EXPECT_EQ(documents(result.train), Texts{"x"});
+  EXPECT_EQ(result.left_out.lacking, 1);
+  EXPECT_EQ(words_of(result.left_out),
+            "1 other file (" + folder +
+                "/license.json: no field 'text', but 'license': --field NAME, or --field none for "
+                "text)");
+  write("in/README.md", "# words\n");
+  write("in/split.csv", "id,part\n1,2\n");
+  write("in/p.parquet", contents(fmt::format("{}/plain.parquet", TRIREME_PARQUET)));
+  std::filesystem::path fifo = folder + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  options.fields = parse_record_fields("text");
+  options.skip_bad = true;
+  result = prepare(options);
+  EXPECT_EQ(result.left_out.lacking, 3);
+  EXPECT_EQ(result.left_out.pipes, 1);
+  options.fields = parse_record_fields("nosuch");
+  // bad input: `prepare`: a folder in which no file has the field | there is no text in ...: 5
+  // other files (the first: ...: no field ...) | 3
+  expect_fault<DataError>(options, ": 1 pipe, 5 other files (the first: ");
+  options.inputs = {folder + "/README.md"};
+  // bad input: `prepare --field`: a plain text | ...: --field nosuch: neither JSON nor a table with
+  // a header, but plain text | 3
+  expect_fault<DataError>(options, "README.md: --field nosuch: neither JSON nor a table");
+  options.inputs = {folder + "/license.json"};
+  options.skip_bad = false;
+  expect_fault<DataError>(options, "license.json: line 1, column 1: no field 'nosuch'");
+}
+
+// Marks of UTF-8 at the beginning, zeros of tapes at the end, and the little that is left of files.
+TEST_F(Prepare, MarksAndPaddingAreNoText) {
+  const std::string mark = "\xef\xbb\xbf";
+  PrepareOptions options = this->options({write("a", mark + "text"), write("b", mark)});
+  EXPECT_EQ(documents(prepare(options).train), Texts{"text"});
+  options.inputs = {write("a.tar", make_tar({{"a", mark + "one"}, {"b", "two"}}))};
+  EXPECT_EQ(documents(prepare(options).train), (Texts{"one", "two"}));
+  options.input_limit = 2;
+  EXPECT_EQ(documents(prepare(options).train), Texts{"on"});
+  options.as_bytes = true;
+  options.input_limit = 0;
+  options.inputs = {write("a", mark + "text")};
+  EXPECT_EQ(documents(prepare(options).train), Texts{mark + "text"});
+  const std::string gzip = compressed("text", "gzip") + std::string(300000, '\0');
+  EXPECT_EQ(documents(prepare(this->options({write("a.gz", gzip)})).train), Texts{"text"});
+  expect_fault<DataError>(this->options({write("a.gz", gzip + "x")}), "bytes follow the end");
+  // bad input: `prepare`: an empty tar archive | ...: zeros alone, as in a tar archive without
+  // files | 3
+  expect_fault<DataError>(this->options({write("a.tar", std::string(10240, '\0'))}),
+                          "a.tar: zeros alone, as in a tar archive without files");
+  std::string tar = make_tar({{"a", "text"}});
+  tar[150] = '9';
+  // bad input: `prepare`: a tar archive whose first header is damaged | ...: damaged: the header at
+  // the beginning does not match its checksum | 3
+  expect_fault<DataError>(this->options({write("a.tar", tar)}),
+                          "a.tar: damaged: the header at the beginning does not match");
+  for (const std::string& codec : kCodecs) {
+    for (std::size_t size = codec == "bzip2" ? 5 : codec == "xz" ? 2 : 1; size < 4; ++size) {
+      if (codec == "zstd" && size == 1) continue;  // a bracket
+      expect_fault<DataError>(this->options({write("a", compressed("x", codec).substr(0, size))}),
+                              "a: damaged: the compressed data end too early");
+    }
+  }
 }
 
 // What only looks like records is plain text, unless a field is asked for.
@@ -218,12 +383,11 @@ TEST_F(Prepare, PlainTextsStayAsTheyAre) {
   }
   PrepareOptions asked = options({write("a", "id,body\n1,b\n")});
   asked.fields = parse_record_fields("text");
-  // bad input: `prepare --field`: a file that holds no such records | ...: --field text: it holds
-  // no JSON, nor is this in a header of CSV or TSV, and its first line has 'id', 'body' | 3
-  expect_fault<DataError>(asked,
-                          "a: --field text: it holds no JSON, nor is this in a header of CSV "
-                          "or TSV, and its first line has 'id', 'body'");
-  for (const char* bad : {"", ",", "a,", ",a"}) {
+  // bad input: `prepare --field`: a table without it | ...: --field text: a table with no field
+  // 'text', but 'id', 'body': --field NAME, or --field none for text | 3
+  expect_fault<DataError>(
+      asked, "a: --field text: a table with no field 'text', but 'id', 'body': --field NAME");
+  for (const char* bad : {"", ",", "a,", ",a", "a,b,a"}) {
     EXPECT_THROW(parse_record_fields(bad), ConfigError) << bad;
   }
 }
@@ -357,9 +521,8 @@ TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
   EXPECT_EQ(documents(prepare(options).train), Texts{compressed("x", "gzip")});
   fs::remove(folder + "/a/d.txt");
   // bad input: `prepare`: a folder of hidden and binary files alone | there is no text in ...: 3
-  // files hidden or of version control, 2 binary | 3
-  expect_fault<DataError>(this->options({folder}),
-                          "3 files hidden or of version control, 2 binary");
+  // hidden files, 2 binary files (the first: ...) | 3
+  expect_fault<DataError>(this->options({folder}), ": 3 hidden files, 2 binary files (the first: ");
   const std::string tar = make_tar({{"a/.x", "h"}, {"a/b.bin", binary}, {"a/c", "text of a tar"}});
   const PrepareResult of_tar = prepare(this->options({write("t.tar", tar)}));
   EXPECT_EQ(documents(of_tar.train), Texts{"text of a tar"});

@@ -51,3 +51,8 @@ if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
     for name, options in FILES.items():
         pq.write_table(table(), folder / f"{name}.parquet", store_schema=False, **SMALL, **options)
+    # Row groups without rows, as appending writers leave them.
+    with pq.ParquetWriter(folder / "groups.parquet", table().schema, compression="NONE", store_schema=False,
+                          write_statistics=False) as writer:
+        for begin, end in [(0, 0), (0, 3), (3, 3), (3, 3), (3, ROWS), (0, 0)]:
+            writer.write_table(table().slice(begin, end - begin))
