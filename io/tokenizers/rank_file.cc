@@ -113,6 +113,7 @@ class RankedTokens {
         PreTokenizers::PatternSplit{SplitPattern(pattern, SplitPattern::Kind::kRegex, origin_),
                                     PreTokenizers::Behavior::kIsolated, false});
     made_.pre_tokenizers = PreTokenizers(std::move(steps));
+    made_.rank_pattern = pattern;
     made_.model = std::move(pairs_);
     return std::move(made_);
   }

@@ -25,15 +25,14 @@ class SentencePieceNormalizer {
   std::string apply(std::string_view text, bool begins, bool ends) const;
 
  private:
-  void keep(std::string_view piece);  // if users have defined it
-  void read(std::string_view spec, const std::string& origin);
+  void keep(std::string_view text);  // of a piece that users have defined
   // The text's first characters, and what they become.
   CharacterMap::Match next(std::string_view text) const;
 
   std::optional<CharacterMap> map_;
   std::array<std::vector<std::string>, 256> kept_;  // by first byte, the longest first
-  bool has_prefix_ = true;
-  bool strips_ = true;  // spaces at both ends, and all but one of several
+  bool has_prefix_;
+  bool strips_;  // spaces at both ends, and all but one of several
 };
 
 }  // namespace trireme

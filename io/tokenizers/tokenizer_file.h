@@ -48,6 +48,7 @@ struct TokenizerFile {
   };
 
   std::string kind = "huggingface";  // of tokenizers that it makes
+  std::string rank_pattern;          // by which a rank file splits texts; empty: it is none
   Normalizers normalizers;
   PreTokenizers pre_tokenizers;
   Decoder decoder;

@@ -144,6 +144,12 @@ Json Json::object(std::initializer_list<Member> members) {
   return json;
 }
 
+Json Json::object(Object members) {
+  Json json;
+  json.value_ = std::move(members);
+  return json;
+}
+
 Json Json::parse(std::string_view text) {
   return read(text, nlohmann::detail::input_format_t::json);
 }

@@ -197,7 +197,8 @@ def main():
                 other = pathlib.Path(folder) / f"{path.stem}_learnt.json"
                 other.write_text(with_model(path, model), encoding="utf-8")
                 good.append(compare(other, texts_path, given))
-        few = given[::32]
+        # Unigram takes the name of end of text for a word, and ours never does.
+        few = [text for text in given[::32] if "</s>" not in text]
         texts_path.write_text(json.dumps(few, ensure_ascii=False), encoding="utf-8")
         for name, file in parts(few, model, character_map(given)):
             path = pathlib.Path(folder) / f"{name}.json"
@@ -214,4 +215,5 @@ def main():
     sys.exit(0 if len(good) > 95 and all(good) else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()
