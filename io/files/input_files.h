@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
 namespace trireme {
@@ -14,6 +15,17 @@ struct InputFile {
   std::string path;  // "-": standard input
   std::uint64_t size = 0;
   bool regular = false;
+};
+
+// A sound file that does not hold what is asked for: of a folder it is left out.
+class OtherFile : public DataError {
+ public:
+  OtherFile(const std::string& file, const std::string& words)
+      : DataError(file + ": " + words), words_(words) {}
+  const std::string& words() const { return words_; }  // what() without the file
+
+ private:
+  std::string words_;
 };
 
 // All throw DataError where a file cannot be read, or a link names nothing.

@@ -6,6 +6,7 @@
 
 #include "trireme/base/printable.h"
 
+#include "io/files/input_files.h"
 #include "io/prepare/record_source.h"
 
 namespace trireme::parquet {
@@ -20,8 +21,8 @@ ParquetReader::ParquetReader(PosixFile file, const std::vector<std::string>& fie
   for (const std::string& field : fields) {
     const Node* node = footer_.schema.find(field);
     if (node == nullptr) {
-      throw NoField(shown(file_.path()), fmt::format("no field '{}', but {}", shown(field),
-                                                     list_of_names(footer_.schema.names())));
+      throw OtherFile(shown(file_.path()), fmt::format("no field '{}', but {}", shown(field),
+                                                       list_of_names(footer_.schema.names())));
     }
     nodes_.push_back(node);
   }

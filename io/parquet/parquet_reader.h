@@ -25,21 +25,11 @@ struct Value {
   std::vector<Value> items;
 };
 
-// A file has no such field.
-class NoField : public DataError {
- public:
-  NoField(const std::string& file, const std::string& words)
-      : DataError(file + ": " + words), words_(words) {}
-  const std::string& words() const { return words_; }  // what() without the file
-
- private:
-  std::string words_;
-};
-
 class ParquetReader {
  public:
   // `fields` are dotted paths, "text" or "meta.body". Throws DataError, in one line that names the
-  // file, where the footer is damaged or encrypted, and NoField.
+  // file, where the footer is damaged or encrypted, and OtherFile where it has no
+  // such field.
   ParquetReader(PosixFile file, const std::vector<std::string>& fields);
 
   std::int64_t rows() const { return footer_.rows; }

@@ -16,7 +16,7 @@ namespace trireme {
 bool is_parquet(std::string_view beginning);
 
 // Rows of a file, which are read from many places of it: `progress`, which may be null, is told how
-// far they are. Throws parquet::NoField where a field is not there, DataError where it holds no
+// far they are. Throws OtherFile where a field is not there, DataError where it holds no
 // texts or no field is asked for. A row whose field is null is a BadRecord.
 std::unique_ptr<RecordSource> make_parquet(PosixFile file, std::unique_ptr<FileBytes> progress,
                                            const std::vector<std::string>& names);

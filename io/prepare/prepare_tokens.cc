@@ -70,6 +70,7 @@ PrepareResult prepare_tokens(const PrepareOptions& options) {
   report("writing");
   PrepareResult result = shards.commit();
   result.seconds = watch.seconds();
+  result.left_out = source.left_out();
   return result;
 }
 

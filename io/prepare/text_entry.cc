@@ -16,7 +16,6 @@
 #include "trireme/io/text_kind.h"
 
 #include "io/files/posix_file.h"
-#include "io/parquet/parquet_reader.h"
 #include "io/prepare/ahead_bytes.h"
 #include "io/prepare/packed_data.h"
 #include "io/prepare/parquet_records.h"
@@ -213,7 +212,7 @@ std::unique_ptr<TextEntry> parquet_rows(PosixFile file, std::unique_ptr<FileByte
     return std::make_unique<Records>(
         make_parquet(std::move(file), std::move(progress), options.fields.names), options,
         remarks.bad_records);
-  } catch (const parquet::NoField& error) {
+  } catch (const OtherFile& error) {
     if (named == Named::kAlone) throw;
     leave_out(name, {TextKind::kLacking, error.words(), {}}, remarks.left_out);
     return nullptr;

@@ -10,6 +10,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/utf8.h"
+#include "trireme/io/text_kind.h"
 
 namespace trireme {
 namespace {
@@ -20,6 +22,10 @@ constexpr ExitStatus kOfInput = ExitStatus::kData;
 
 [[noreturn]] void refuse(const std::string& path, std::string_view words) {
   throw DataError(fmt::format("{}: {}", shown(path), words));
+}
+
+[[noreturn]] void refuse_other(const std::string& path, const std::string& words) {
+  throw OtherFile(shown(path), words);
 }
 
 void read_all(FileReader& file, char* to, std::size_t count) {
@@ -79,10 +85,9 @@ TokenLayout layout_of_array(const std::string& path, FileReader& file, std::uint
   const char* const end = shape.data() + shape.size();
   const auto [rest, error] = std::from_chars(shape.data(), end, layout.count);
   if (!is_integer || error != std::errc() || std::string_view(rest, end) != ",") {
-    refuse(path,
-           fmt::format("an array of type '{}' and shape ({}); tokens are one row of integers, "
-                       "little-endian",
-                       shown(type), shown(shape)));
+    refuse_other(path, fmt::format("an array of type '{}' and shape ({}); tokens are one row of "
+                                   "integers, little-endian",
+                                   shown(type), shown(shape)));
   }
   layout.width = type[2] - '0';
   layout.is_signed = type[1] == 'i';
@@ -93,12 +98,83 @@ TokenLayout layout_of_array(const std::string& path, FileReader& file, std::uint
 // 256 integers: a number that tells the format, its version, the number of tokens.
 TokenLayout layout_of_llm_c(const std::string& path, FileReader& file, std::uint64_t bytes,
                             int width) {
+  constexpr std::uint64_t kHeader = 1024;
+  if (bytes < kHeader) {
+    refuse(path, fmt::format("damaged: the header of llm.c's tokens takes {} bytes, and it has {}",
+                             kHeader, bytes));
+  }
   file.seek(4);
   const auto version = read_number<std::int32_t>(file);
-  TokenLayout layout{"tokens of llm.c", 1024, read_number<std::uint32_t>(file), width, false};
+  TokenLayout layout{"tokens of llm.c", kHeader, read_number<std::uint32_t>(file), width};
   if (version != 1) refuse(path, fmt::format("tokens of llm.c in version {}, of 1", version));
   check_size(path, layout, bytes);
   return layout;
+}
+
+std::string beginning_of(FileReader& file) {
+  std::string bytes(kTellingBytes, '\0');
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const std::size_t got = file.read(bytes.data() + have, bytes.size() - have);
+    if (got == 0) break;
+    have += got;
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+template <class T>
+T number_at(std::string_view bytes, std::size_t index) {
+  T value{};
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Text of UTF-8, in more bytes than tokens look like by chance.
+bool is_surely_text(std::string_view beginning) {
+  constexpr std::size_t kLeast = 16, kMostOfCharacter = 4;
+  if (beginning.size() < kLeast) return false;
+  for (std::size_t i = 0; i < beginning.size();) {
+    const auto byte = static_cast<unsigned char>(beginning[i]);
+    const std::size_t length = utf8_length(beginning.substr(i));
+    const bool is_cut = i + kMostOfCharacter > beginning.size() && byte >= 0x80;
+    const bool is_space = byte >= '\t' && byte <= '\r';
+    if ((length == 0 && !is_cut) || (byte < ' ' && !is_space)) return false;
+    i += std::max<std::size_t>(length, 1);
+  }
+  return true;
+}
+
+// What a file is that cannot be tokens; nothing where it may be. Tokens may have zeros as UTF-16
+// and UTF-32 have, and begin with any two bytes.
+std::string other_kind(std::string_view beginning) {
+  constexpr std::size_t kEnough = 512;  // in which tokens have bytes that no text has
+  const std::string kind = kind_of_file(beginning);
+  if (kind == "a text") {
+    return is_surely_text(beginning) || beginning.size() >= kEnough ? kind : "";
+  }
+  const bool may_be = kind == "binary data" || kind == "an empty file" ||
+                      kind.starts_with("UTF-") || kind == "data of compress" ||
+                      (kind == "gzip data" && !beginning.substr(2).starts_with('\x08'));
+  if (!may_be) return kind;
+  if (beginning.starts_with("\x80\x04\x95") || beginning.starts_with("\x80\x05\x95")) {
+    return "a pickle of Python";
+  }
+  return "";
+}
+
+// Whether the numbers of two bytes are the halves of numbers of four: each second one is small.
+bool looks_like_words(std::string_view beginning, std::int64_t vocabulary) {
+  constexpr std::size_t kLeast = 8;
+  const std::size_t count = beginning.size() / 4;
+  if (beginning.size() % 4 != 0 || count < kLeast) return false;
+  const auto most = static_cast<std::uint16_t>((vocabulary - 1) >> 16);
+  bool is_any_larger = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (number_at<std::uint16_t>(beginning, 2 * i + 1) > most) return false;
+    is_any_larger = is_any_larger || number_at<std::uint16_t>(beginning, 2 * i) > most;
+  }
+  return is_any_larger;
 }
 
 struct MegatronType {
@@ -111,27 +187,34 @@ constexpr std::array kMegatronTypes = {MegatronType{1, 1, false}, MegatronType{2
 
 }  // namespace
 
-TokenLayout token_layout(const InputFile& file) {
+TokenLayout token_layout(const InputFile& file, int raw_width, std::int64_t vocabulary) {
   FileReader reader(file.path, kOfInput);
-  std::array<char, 8> first{};
-  for (std::size_t have = 0; have < first.size();) {
-    const std::size_t got = reader.read(first.data() + have, first.size() - have);
-    if (got == 0) break;
-    have += got;
-  }
-  const std::string_view beginning(first.data(), first.size());
+  const std::string first = beginning_of(reader);
+  const std::string_view beginning = first;
   if (beginning.starts_with("\x93NUMPY")) return layout_of_array(file.path, reader, file.size);
-  if (beginning.starts_with("PK\x03\x04")) {
-    refuse(file.path, "a zip archive, such as .npz; save the array as .npy");
+  if (beginning.starts_with(MegatronIndex::kMagic)) {
+    refuse_other(file.path, "an index of Megatron's: name the .bin that it tells of, beside it");
   }
-  std::int32_t magic = 0;
-  std::memcpy(&magic, first.data(), sizeof(magic));
+  if (beginning.starts_with("PK\x03\x04")) {
+    refuse_other(file.path, "a zip archive, such as .npz; save the array as .npy");
+  }
   constexpr std::int32_t kLlmC16 = 20240520, kLlmC32 = 20240801;
+  const auto magic = beginning.size() < 4 ? 0 : number_at<std::int32_t>(beginning, 0);
   if (magic == kLlmC16) return layout_of_llm_c(file.path, reader, file.size, 2);
   if (magic == kLlmC32) return layout_of_llm_c(file.path, reader, file.size, 4);
-  TokenLayout layout{"tokens as uint16", 0, file.size / 2, 2, false};
-  check_size(file.path, layout, file.size);
-  return layout;
+  if (const std::string kind = other_kind(beginning); !kind.empty()) {
+    refuse_other(file.path, kind +
+                                ", not tokens: --tokens takes .npy, llm.c's and nanoGPT's .bin, "
+                                "and Megatron's with its .idx");
+  }
+  const auto width = static_cast<std::uint64_t>(raw_width);
+  if (file.size % width != 0) {
+    refuse_other(file.path, fmt::format("{} bytes are no tokens of {} bytes", file.size, width));
+  }
+  if (raw_width == 2 && looks_like_words(beginning, vocabulary)) {
+    refuse_other(file.path, "its numbers look like tokens of 4 bytes: --token-type uint32");
+  }
+  return {fmt::format("tokens as uint{}", 8 * width), 0, file.size / width, raw_width, false, true};
 }
 
 MegatronIndex::MegatronIndex(const std::string& path, std::uint64_t bin_bytes)
@@ -162,7 +245,7 @@ MegatronIndex::MegatronIndex(const std::string& path, std::uint64_t bin_bytes)
   documents_left_ = documents - 1;
   if (document_ != 0) refuse(path, "damaged: the first document does not begin at the beginning");
   const auto width = static_cast<std::uint64_t>(type->width);
-  layout_ = {"Megatron's tokens", 0, bin_bytes / width, type->width, type->is_signed};
+  layout_ = {"Megatron's tokens", 0, bin_bytes / width, type->width, type->is_signed, false};
   if (bin_bytes % width != 0) refuse(path, fmt::format("its .bin has {} bytes", bin_bytes));
 }
 

@@ -19,6 +19,7 @@ struct TokenLayout {
   std::uint64_t offset = 0, count = 0;
   int width = 2;
   bool is_signed = false;
+  bool is_raw = false;  // nothing in the file says that it holds tokens
 };
 
 // The ends of documents that Megatron's .idx beside a .bin tells, one after the other.
@@ -44,8 +45,10 @@ class MegatronIndex {
   std::uint64_t tokens_ = 0;                     // so far
 };
 
-// Tells the format by the content: NumPy's .npy of one dimension; llm.c's header; else the uint16
-// of nanoGPT. Throws DataError naming the file.
-TokenLayout token_layout(const InputFile& file);
+// Tells the format by the content: NumPy's .npy of one dimension; llm.c's header; else numbers of
+// `raw_width` bytes, as nanoGPT writes them, below `vocabulary`. Throws DataError naming the file
+// where it is damaged, and OtherFile where it holds something else: text, another known format,
+// numbers of another width.
+TokenLayout token_layout(const InputFile& file, int raw_width, std::int64_t vocabulary);
 
 }  // namespace trireme

@@ -53,20 +53,48 @@ TokenSource::TokenSource(const PrepareOptions& options, const Tokenizer& tokeniz
     : options_(options), tokenizer_(tokenizer) {
   for (const std::string& path : options.inputs) {
     if (path != "-" && is_input_folder(path)) {
-      for (InputFile& file : files_below(path)) {
-        const bool is_index = file.path.ends_with(".idx");
-        const bool is_hidden_file = is_hidden(std::string_view(file.path).substr(path.size()));
-        if (!is_index && !is_hidden_file) inputs_.push_back(std::move(file));
-      }
+      add_below(path);
       continue;
     }
     inputs_.push_back(input_file(path));
     if (!inputs_.back().regular) {
       throw DataError(fmt::format("{}: tokens are read from files alone", shown(path)));
     }
+    if (!is_there(index_path(path))) layout_of(inputs_.back());
   }
-  if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", options.inputs[0]));
+  if (inputs_.empty()) {
+    const std::string words = words_of(left_out_);
+    throw DataError(fmt::format("there are no files of tokens in {}{}{}", options.inputs[0],
+                                words.empty() ? "" : ": ", words));
+  }
   for (const InputFile& input : inputs_) bytes_total_ += input.size;
+}
+
+// Takes a file in which nothing says that it holds tokens only if it is called so.
+void TokenSource::add_below(const std::string& folder) {
+  for (InputFile& file : files_below(folder, &left_out_.pipes)) {
+    const std::string& path = file.path;
+    if (is_hidden(std::string_view(path).substr(folder.size()))) {
+      ++left_out_.hidden;
+      continue;
+    }
+    const bool is_bin = path.ends_with(".bin");
+    const auto stem =
+        std::string_view(path).substr(0, path.size() - std::min<std::size_t>(path.size(), 4));
+    if (path.ends_with(".idx") && is_there(std::string(stem) + ".bin")) continue;
+    try {
+      if (!is_there(index_path(path)) && layout_of(file).is_raw && !is_bin) {
+        throw OtherFile(shown(path), "nothing in it says that it holds tokens, and it is no .bin");
+      }
+      inputs_.push_back(std::move(file));
+    } catch (const OtherFile& error) {
+      if (left_out_.lacking++ == 0) left_out_.first_lacking = error.what();
+    }
+  }
+}
+
+TokenLayout TokenSource::layout_of(const InputFile& file) const {
+  return token_layout(file, options_.raw_token_bytes, tokenizer_.vocabulary());
 }
 
 bool TokenSource::open_next() {
@@ -77,7 +105,7 @@ bool TokenSource::open_next() {
     index_.emplace(index_path(input.path), input.size);
     layout_ = index_->layout();
   } else {
-    layout_ = token_layout(input);
+    layout_ = layout_of(input);
   }
   file_.emplace(input.path, ExitStatus::kData);
   file_->seek(static_cast<std::int64_t>(layout_.offset));

@@ -25,8 +25,11 @@ class TokenSource {
   bool next(TextChunk& chunk);
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_total() const { return bytes_total_; }
+  const LeftOut& left_out() const { return left_out_; }  // of folders: what holds no tokens
 
  private:
+  void add_below(const std::string& folder);
+  TokenLayout layout_of(const InputFile& file) const;
   bool open_next();
   bool fill();
   void convert(std::size_t count);
@@ -34,6 +37,7 @@ class TokenSource {
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
   std::vector<InputFile> inputs_;
+  LeftOut left_out_;
   std::size_t next_input_ = 0;
   std::uint64_t bytes_read_ = 0, bytes_total_ = 0;
   std::optional<FileReader> file_;

@@ -15,6 +15,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/usual_threads.h"
 #include "trireme/io/prepare_images.h"
+#include "trireme/train/signals.h"
 
 #include "cli/commands.h"
 #include "cli/prepare_progress.h"
@@ -31,6 +32,7 @@ struct PrepareArguments {
   std::string validation = "none", document_separator;
   std::optional<ByteSize> limit;
   std::optional<std::int64_t> vocabulary;
+  std::optional<std::string> token_type;
   std::int64_t seed = 1;
   std::optional<int> threads;
 };
@@ -88,6 +90,9 @@ void declare(Options& options, PrepareArguments& given) {
   options.add("tokens", given.tokens, "",
               "the inputs are tokens already: Megatron's .bin with .idx, nanoGPT's (uint16) or "
               "llm.c's .bin, .npy; --tokenizer PATH or --vocabulary says whose");
+  options.add("token-type", given.token_type, "",
+              "with --tokens: of files that do not say it, as nanoGPT's; auto: uint16",
+              one_of({"auto", "uint16", "uint32"}));
   options.add("vocabulary", given.vocabulary, "",
               "with --tokens, of a tokenizer that is not at hand: how many tokens it has",
               at_least(2));
@@ -151,7 +156,12 @@ void set_tokens(const PrepareArguments& given, PrepareOptions& options) {
   if (given.vocabulary && given.tokenizer) {
     throw ConfigError("--vocabulary is for tokens without a --tokenizer: leave one of the two out");
   }
+  if (given.vocabulary && !given.end_of_text) {
+    throw ConfigError(
+        "--vocabulary needs the number of the token that ends texts: --end-of-text NUMBER");
+  }
   options.tokens = true;
+  options.raw_token_bytes = given.token_type.value_or("") == "uint32" ? 4 : 2;
   if (given.vocabulary) options.tokenizer = parse_numbers_choice(*given.vocabulary, around(given));
   if (given.tokenizer) options.tokenizer = parse_tokenizer_choice(*given.tokenizer, around(given));
   check_validation(options);
@@ -165,7 +175,10 @@ PrepareOptions text_options(const PrepareArguments& given) {
   if (given.as_bytes && (given.field || given.join || given.skip_bad)) {
     throw ConfigError("--as-bytes takes no records; leave --field, --join and --skip-bad out");
   }
-  if (given.vocabulary && !given.tokens) throw ConfigError("--vocabulary is for --tokens true");
+  if (!given.tokens && (given.vocabulary || given.token_type)) {
+    throw ConfigError(
+        fmt::format("{} is for --tokens true", given.vocabulary ? "--vocabulary" : "--token-type"));
+  }
   auto options = common_options<PrepareOptions>(given);
   if (given.tokens) {
     set_tokens(given, options);
@@ -191,6 +204,7 @@ PrepareImagesOptions image_options(const PrepareArguments& given) {
   for (const auto& [is_given, flag] :
        {std::pair(given.tokens, "--tokens"),
         std::pair(given.vocabulary.has_value(), "--vocabulary"),
+        std::pair(given.token_type.has_value(), "--token-type"),
         std::pair(given.tokenizer.has_value(), "--tokenizer"),
         std::pair(given.begin_of_text.has_value(), "--begin-of-text"),
         std::pair(given.end_of_text.has_value(), "--end-of-text"),
@@ -312,13 +326,23 @@ void say_what_is_odd(const PrepareResult& result) {
 }
 void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
 
+// Unfinished files go with those that write them.
+[[noreturn]] void stop(int signal, const std::string& output) {
+  throw Error(ExitStatus::kRequeue, fmt::format("stopped {}; {} is as it was before",
+                                                words_on_sender(signal), shown(output)));
+}
+
 // The work of `prepare_kind`, with its progress and its summary.
 template <class PrepareKind, class Run>
 Work preparation(PrepareKind options, Run prepare_kind) {
   return {.alone =
               [options, prepare_kind]() mutable {
+                const StopSignals signals;
                 PrepareProgressLine line;
-                options.progress = [&](const PrepareProgress& progress) { line.show(progress); };
+                options.progress = [&](const PrepareProgress& progress) {
+                  if (signals.arrived() != 0) stop(signals.arrived(), options.output);
+                  line.show(progress);
+                };
                 const auto result = prepare_kind(options);
                 line.clear();
                 say_what_is_odd(result);

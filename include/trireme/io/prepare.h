@@ -76,6 +76,7 @@ struct PrepareOptions {
   // nanoGPT (uint16) or llm.c, NumPy's .npy. A tail split and the tokenizer, which is named, count
   // in tokens. Documents end at each end of text, and at the ends of files.
   bool tokens = false;
+  int raw_token_bytes = 2;  // of tokens in files that do not say it: 2 or 4
   RecordFields fields;
   bool skip_bad = false;           // leave out records that are broken or lack a field
   bool as_bytes = false;           // take all files as they are, whatever they hold

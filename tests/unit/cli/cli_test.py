@@ -9,9 +9,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import time
 import unittest
 import zlib
 from pathlib import Path
@@ -409,6 +411,24 @@ class Prepare(ProgramTest):
         self.assertRegex(text, "(?m)^bytes of text +700 in train, 300 in validation$")
         self.assertRegex(text, "(?m)^files +out/train.h5, out/validation.h5$")
 
+    def test_a_signal_takes_back_what_was_begun(self):
+        self.text("a")
+        before = self.expect_done("prepare", "a", "--output", "out", "--tokenizer", "byte")
+        self.assertIn("out/train.h5", before)
+        whole = (self.folder / "out/train.h5").read_bytes()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([str(self.program), "prepare", "-", "--output", "out", "--tokenizer", "byte",
+                                   "--threads", "1"], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as process:
+                process.stdin.write("a line\n" * 1000000)  # it has begun once these are read
+                process.send_signal(number)
+                time.sleep(0.3)
+                _, said = process.communicate("a line\n" * 1000000, timeout=60)
+            self.assertEqual(process.returncode, 75, said)
+            self.assertRegex(said, rf"\Atrireme: stopped by {number.name} \(as .*\); out is as it was before\n\Z")
+            self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["train.h5"])
+            self.assertEqual((self.folder / "out/train.h5").read_bytes(), whole)
+
     def test_reads_records(self):
         self.text("in/a.jsonl", '{"title": "a", "body": "b"}\n{"title": "c"}\n')
         self.text("in/.hidden", "x")
@@ -419,6 +439,15 @@ class Prepare(ProgramTest):
         self.assertRegex(text, "(?m)^bytes of text +3 in train$")
         self.assertRegex(text, r"(?m)^left out +1 hidden file, 1 binary file \(in/picture.png\)$")
         self.assertRegex(text, "(?m)^bad records +1 left out; the first: in/a.jsonl: line 2, ")
+        # bad input: `prepare --join` without several fields | --join goes between several fields: --field title,text
+        # | 2
+        self.refuse(2, "--join goes between several fields: --field title,text", "in", *byte, "--join", "x")
+        self.refuse(2, "--field body,body: names a field twice", "in", *byte, "--field", "body,body")
+        # bad input: `prepare --vocabulary` alone | --vocabulary needs the number of the token that ends texts:
+        # --end-of-text NUMBER | 2
+        self.refuse(2, "--vocabulary needs the number of the token that ends texts: --end-of-text NUMBER", "in",
+                    "--output", "out", "--tokens", "--vocabulary", "10")
+        self.refuse(2, "--token-type is for --tokens true", "in", *byte, "--token-type", "uint32")
         # bad input: `prepare`: records and --as-bytes | --as-bytes takes no records; leave --field, --join and
         # --skip-bad out | 2
         self.refuse(2, "--as-bytes takes no records", "in", *byte, "--as-bytes", "true", "--field", "a")
@@ -476,8 +505,8 @@ class Prepare(ProgramTest):
                         "--validation", split)
         for tokenizer in ("word", "bpe", "no/such/model"):
             # bad input: `prepare`: a tokenizer that is neither a word of it nor a file | tokenizer '...':
-            # expected byte, bpe:VOCABULARY, ... | 2
-            self.refuse(2, f"tokenizer '{tokenizer}': expected byte, ", *good, "--tokenizer", tokenizer)
+            # there is no such file; expected byte, ... | 2
+            self.refuse(2, f"tokenizer '{tokenizer}': there is no such file; expected byte, ", *good, "--tokenizer", tokenizer)
         for tokenizer in ("bpe:0", "bpe:-3", "unigram:many"):
             # bad input: `prepare`: a vocabulary that is no number, 0 or negative | tokenizer 'bpe:0':
             # expected a vocabulary, as in bpe:4096 | 2
@@ -525,8 +554,8 @@ class Prepare(ProgramTest):
         self.refuse(3, "there is no text in -", "-", *byte)
         self.text("small")
         # bad input: `prepare`: too little text for the vocabulary | cannot train a vocabulary of 4096
-        # tokens on 19 bytes of text; ... | 3
-        self.refuse(3, "cannot train a vocabulary of 4096 tokens on 20 bytes", "small", "--output", "out", "--tokenizer", "bpe:4096")
+        # tokens on 19 bytes of text; a smaller vocabulary or more text is needed (at most 284) | 3
+        self.refuse(3, "bytes of text; a smaller vocabulary or more text is needed (at most 2", "small", "--output", "out", "--tokenizer", "bpe:4096")
         self.refuse(2, "holds no tokenizer (tokenizer.json", "small", "--output", "out", "--tokenizer", "folder")
         # bad input: `prepare`: an end of text beside a tokenizer that has its own | --end-of-text is for a
         # tokenizer.json; the tokenizer byte has its own end of text | 2

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "support/prepare_testing.h"
+#include "support/sample_pictures.h"
 
 namespace trireme {
 namespace {
@@ -143,6 +144,65 @@ TEST_F(PrepareTokens, LongDocumentsAreOne) {
   EXPECT_EQ(verify_token_shard(result.validation->path).documents, 1);
 }
 
+// What --tokens does not take: text, other formats, numbers of another width.
+TEST_F(PrepareTokens, OtherFilesAreRefused) {
+  const auto refused = [&](const std::string& name, const std::string& bytes,
+                           const std::string& words) {
+    expect_fault<DataError>(options({write(name, bytes)}), name + ": " + words);
+  };
+  // bad input: `prepare --tokens`: a text or another known format | ...: a text, not tokens:
+  // --tokens takes .npy, llm.c's and nanoGPT's .bin, and Megatron's with its .idx | 3
+  refused("a.txt", "Text of an even length.\n", "a text, not tokens: --tokens takes .npy, llm.c's");
+  refused("b", "caf\xe9 " + std::string(600, 'x'), "a text, not tokens");
+  refused("c.tar", testing::make_tar({{"a", "b"}}), "a tar archive, not tokens");
+  refused("d.gz", testing::compressed(std::string(2000, 'x'), "gzip"), "gzip data, not tokens");
+  refused("meta.pkl", std::string("\x80\x04\x95\x10\0\0\0\0", 8), "a pickle of Python, not tokens");
+  // bad input: `prepare --tokens`: Megatron's .idx | ...: an index of Megatron's: name the .bin
+  // that it tells of, beside it | 3
+  refused("m.idx", index_of({{1}}, {1}, 8, 2), "an index of Megatron's: name the .bin");
+  Tokens tokens(3000), small(3000);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = 10 + static_cast<std::int64_t>(i * i % 49000);
+    small[i] = static_cast<std::int64_t>(i % 65);
+  }
+  // bad input: `prepare --tokens`: numbers of 4 bytes that nothing in the file tells | ...: its
+  // numbers look like tokens of 4 bytes: --token-type uint32 | 3
+  const std::string wide = packed<std::uint32_t>(tokens), name = write("w.bin", wide);
+  refused("w.bin", wide, "its numbers look like tokens of 4 bytes: --token-type uint32");
+  PrepareOptions options = this->options({name});
+  options.raw_token_bytes = 4;
+  const std::string as_words = tokens_of(prepare(options));
+  options.raw_token_bytes = 2;
+  options.inputs = {write("n.bin", packed<std::uint16_t>(tokens))};
+  EXPECT_EQ(tokens_of(prepare(options)), as_words);
+  options.inputs = {write("s.bin", packed<std::uint16_t>(small))};  // as UTF-16 looks
+  EXPECT_EQ(prepare(options).train.documents, 47);
+}
+
+TEST_F(PrepareTokens, FoldersMayHoldOtherFiles) {
+  const std::string folder = (folder_.path() / "f").string();
+  write("f/train.bin", packed<std::uint16_t>({1, 2, 9}));
+  write("f/a.npy", array<std::uint16_t>({3}, "<u2"));
+  write("f/floats.npy", array<std::uint32_t>({1, 2}, "<f4"));
+  write("f/README.md", "# How these were made");
+  write("f/meta.pkl", std::string(100, '\1'));
+  write("f/lone.idx", index_of({{1}}, {1}, 8, 2));
+  write("f/.hidden", "x");
+  const PrepareResult result = prepare(options({folder}));
+  EXPECT_EQ(tokens_of(result), "3 9 1 2 9 / 2");
+  EXPECT_EQ(result.left_out.hidden, 1);
+  EXPECT_EQ(result.left_out.lacking, 4);
+  EXPECT_EQ(result.left_out.first_lacking,
+            folder +
+                "/README.md: a text, not tokens: --tokens takes .npy, llm.c's and nanoGPT's "
+                ".bin, and Megatron's with its .idx");
+  write("g/README.md", "# How these were made");
+  // bad input: `prepare --tokens`: a folder without files of tokens | there are no files of tokens
+  // in
+  // ...: 1 other file (...: a text, not tokens: ...) | 3
+  expect_fault<DataError>(options({(folder_.path() / "g").string()}), "g: 1 other file (");
+}
+
 TEST_F(PrepareTokens, BadFilesAreRefused) {
   const auto refused = [&](const std::string& name, const std::string& bytes,
                            const std::string& words) {
@@ -157,7 +217,9 @@ TEST_F(PrepareTokens, BadFilesAreRefused) {
   // 3 tokens of 2 bytes, in 1028 bytes | 3
   refused("b.bin", llm_c({1, 2, 3}, 20240520, packed<std::uint16_t>({1, 2})),
           "damaged: tokens of llm.c of 3 tokens of 2 bytes, in 1028 bytes");
-  refused("c.bin", "abc", "damaged: tokens as uint16 of 1 tokens of 2 bytes, in 3 bytes");
+  refused("b.bin", llm_c({1}, 20240520, "").substr(0, 600),
+          "damaged: the header of llm.c's tokens takes 1024 bytes, and it has 600");
+  refused("c.bin", "abc", "3 bytes are no tokens of 2 bytes");
   const std::string whole = array<std::uint16_t>({1, 2}, "<u2");
   for (std::size_t size = 8; size < whole.size(); ++size)
     refused("c.npy", whole.substr(0, size), "");
