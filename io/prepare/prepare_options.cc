@@ -86,10 +86,11 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text, const DocumentTo
     return choice;
   }
   if (!look_ahead(text, ExitStatus::kUsage).is_there()) {
-    throw ConfigError(fmt::format(
-        "tokenizer '{}': expected byte, bpe:VOCABULARY, unigram:VOCABULARY, a SentencePiece model "
-        "file, a tokenizer.json, or a folder that holds one",
-        shown(text)));
+    throw ConfigError(
+        fmt::format("tokenizer '{}': there is no such file; expected byte, bpe:VOCABULARY, "
+                    "unigram:VOCABULARY, a "
+                    "SentencePiece model file, a tokenizer.json, or a folder that holds one",
+                    shown(text)));
   }
   choice.kind = TokenizerChoice::Kind::kLoad;
   choice.path = text;

@@ -58,6 +58,7 @@ constexpr const char* kTekkenBegin = "<s>";
 
 // A line is a token in base 64, a space, and its rank; nothing: it is another.
 std::optional<std::string> token_of_line(std::string_view line, std::size_t rank) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t space = line.find(' ');
   if (space == std::string_view::npos) return {};
   std::size_t number = 0;

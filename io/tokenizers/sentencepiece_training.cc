@@ -76,10 +76,15 @@ TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTra
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
   if (!status.ok()) {
+    const std::string words = status.error_message();
+    const std::size_t most = words.find("value <= ");
     throw DataError(fmt::format(
         "cannot train a vocabulary of {} tokens on {} bytes of text; a smaller vocabulary or more "
-        "text is needed (SentencePiece: {})",
-        training.vocabulary, sample.size(), status.error_message()));
+        "text is needed ({})",
+        training.vocabulary, sample.size(),
+        most == std::string::npos
+            ? "SentencePiece: " + words
+            : "at most " + words.substr(most + 9, words.find('.', most) - most - 9)));
   }
   return std::make_shared<SentencePieceTokenizer>(
       std::move(model), SentencePieceTokenizer::Mode::kLossless, "the trained model");

@@ -465,6 +465,7 @@ TEST(HuggingFaceTokenizer, ReadsRankFiles) {
   EXPECT_NE(refusal(replaced(tekken, ":260", ":990")).find("do not come from 257 tokens"),
             std::string::npos);
   EXPECT_NE(refusal("AA== 0\nAQ== 1\n").find("rank file of 2 tokens"), std::string::npos);
+  EXPECT_NE(refusal("AA== 0\r\nAQ== 1\r\n").find("rank file of 2 tokens"), std::string::npos);
   EXPECT_NE(refusal("AA== 0\nAQ== 7\n").find("line 2 is not a token"), std::string::npos);
 }
 
