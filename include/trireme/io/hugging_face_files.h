@@ -20,8 +20,10 @@ namespace trireme {
 // - With our own SentencePiece models, lines longer than Tokenizer::kSegmentBytes are not cut into
 //   segments.
 // - Of equally good ways to cut a run of characters, Unigram may take another: SentencePiece adds
-// up
-//   scores in single precision.
+//   up scores in single precision.
+//
+// AutoTokenizer of transformers 5 gives models of the type qwen2 the class of Qwen's own tokenizer,
+// whatever a folder says: there PreTrainedTokenizerFast.from_pretrained() loads the files.
 //
 // Throws DataError for what a tokenizer.json cannot say: tokens that are numbers without text, and
 // SentencePiece models with a map of characters, of words, with unused pieces and so on. The
