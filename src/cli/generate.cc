@@ -166,6 +166,7 @@ class Session {
                               .tokens = given_.tokens,
                               .vocabulary = tokenizer_->vocabulary(),
                               .begin = tokenizer_->begin_of_text()};
+    options.far_from = model_.model().far_from;
     if (model_.training().data.mask_documents) options.document_end = tokenizer_->end_of_text();
     if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
     return options;

@@ -65,9 +65,15 @@ std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prom
     if (on_token) on_token(token);
     // The context is full. Keys and values depend on their positions, so the last half of the
     // context is computed again from position 0.
-    const bool full = cache_.past == context_;
-    if (full) cache_.past = 0;
-    next = last(full ? std::max<std::int64_t>(context_ / 2, 1) : 1);
+    if (cache_.past == context_) {
+      cache_.past = 0;
+      next = last(std::max<std::int64_t>(context_ / 2, 1));
+    } else if (std::ranges::find(options_.far_from, cache_.past) != options_.far_from.end()) {
+      // The next position is the first that turns all by others: as transformers' Phi-3 does it.
+      next = last(std::exchange(cache_.past, 0) + 1);
+    } else {
+      next = last(1);
+    }
   }
   keep_others_company();
   return {text.begin() + std::ssize(prompt), text.end()};

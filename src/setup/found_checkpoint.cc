@@ -54,6 +54,14 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) 
   return *latest.checkpoint;
 }
 
+std::string foreign_format(const CheckpointInfo& info) {
+  for (const char* attribute : {kImportedAttribute, kFormatAttribute}) {
+    const auto found = info.extra.find(attribute);
+    if (found != info.extra.end()) return found->second;
+  }
+  return "";
+}
+
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where) {
   const auto largest = [&]() -> std::int64_t {
     std::int64_t bytes = 0;

@@ -242,6 +242,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
       fresh_head && models::find_family(run_.config.model.family).task() == "classification";
   if (!other_data && !run.accept_changes) check_data(checkpoint, model);
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
+  foreign_format_ = foreign_format(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/false);
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
@@ -364,6 +365,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
+  foreign_format_ = foreign_format(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/true);
   if (kept.counts_anew) {
     state.updates = 0;
@@ -497,6 +499,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
   if (!run_.settled_rate.keys.empty()) info.extra[kSettledAttribute] = run_.settled_rate.keys;
+  if (!foreign_format_.empty()) info.extra[kFormatAttribute] = foreign_format_;
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   if (position.skipped_since) {
     info.extra[kSkippedAttribute] = std::to_string(*position.skipped_since);

@@ -108,6 +108,7 @@ class RunCheckpoints {
   Run run_;
   // The frozen parameters that have other values on this rank than those that they were given.
   std::set<std::string> rounded_;
+  std::string foreign_format_;  // of what this start took its weights from
   // The newest checkpoint that was written, or gone on from, when the last step had changed the
   // weights; empty: there is none.
   std::string before_skipped_;

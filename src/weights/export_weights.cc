@@ -122,9 +122,9 @@ class Export {
       throw ConfigError(fmt::format("models of family {} have no names in other programs",
                                     model_.request.family));
     }
-    const auto imported = checkpoint_.info().extra.find(kImportedAttribute);
-    const bool has_type = model_.foreign_as && imported != checkpoint_.info().extra.end();
-    foreign_ = has_type ? model_.foreign_as(imported->second) : model_.foreign();
+    const std::string format = foreign_format(checkpoint_.info());
+    const bool has_type = model_.foreign_as && !format.empty();
+    foreign_ = has_type ? model_.foreign_as(format) : model_.foreign();
     check_tensors(checkpoint_, foreign_);
     std::vector<SafetensorsTensor> tensors;
     for (const models::ForeignTensor& tensor : foreign_.tensors) {

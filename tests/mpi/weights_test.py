@@ -413,6 +413,28 @@ class Weights(ProgramTest):
         self.assertNotIn("trained weights", text)
         check(rates, 1e-3)
 
+    def test_a_run_leaves_with_the_names_that_its_weights_came_with(self):
+        self.prepare()
+        config, tensors = files.llama()
+        for name, made in (("llama", (config, tensors)), ("phi3", files.phi3()),
+                           ("mistral", ({**config, "model_type": "mistral", "sliding_window": None}, tensors))):
+            theirs, run = self.model(name, made), f"{name}-run"
+            self.expect_done("import", "--from", theirs, "--output", run)
+            still = ("--config", f"{run}/config.ini", "--optim.lr", 1e-30)  # no bit of the weights changes
+            for steps in (1, 2):
+                self.train(*still, "--run.folder", run, "--run.steps", steps)
+            self.train(*still, "--run.folder", f"{name}-tuned", "--run.start_from", run, "--run.steps", 1, "--grid.data", 2,
+                       before=self.on(2))
+            for checkpoint in (run, f"{name}-tuned"):
+                out = f"{checkpoint}-out"
+                self.expect_done("export", "--checkpoint", checkpoint, "--output", out)
+                self.assertEqual(json.loads((self.folder / out / "config.json").read_text())["model_type"], name)
+                self.assertEqual(files.read_folder(self.folder / out), made[1])
+        # What the type cannot be leaves as another one.
+        self.train("--config", "mistral-run/config.ini", "--run.start_from", "mistral-run", "--run.folder", "scaled",
+                   "--run.steps", 1, "--model.attention_scale", 0.3)
+        self.assertIn("Granite", self.expect_done("export", "--checkpoint", "scaled", "--output", "scaled-out"))
+
     def test_a_fresh_head_needs_the_tokens_of_the_weights(self):
         for number in (1, 2):
             draws = random.Random(number)

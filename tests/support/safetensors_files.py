@@ -107,6 +107,24 @@ def llama(layers=2, width=16, heads=4, kv_heads=2, hidden=24, vocabulary=257, co
     return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}
 
 
+def phi3(**sizes):
+    """The same as Phi-3 has it: query, key and value are one tensor, and so are gate and up."""
+    config, tensors = llama(**sizes)
+    made = {}
+    for name, (dtype, shape, data) in tensors.items():
+        for parts, whole in ((("q_proj", "k_proj", "v_proj"), "qkv_proj"), (("gate_proj", "up_proj"), "gate_up_proj")):
+            if parts[0] in name:
+                all_parts = [tensors[name.replace(parts[0], part)] for part in parts]
+                rows = sum(part[1][0] for part in all_parts)
+                made[name.replace(parts[0], whole)] = (dtype, [rows, *shape[1:]], b"".join(part[2] for part in all_parts))
+                break
+            if any(part in name for part in parts):
+                break
+        else:
+            made[name] = (dtype, shape, data)
+    return {**config, "model_type": "phi3", "sliding_window": None}, made
+
+
 def vit(layers=4, width=16, heads=2, hidden=24, image=12, patch=4, classes=3):
     """config.json of a small ViTForImageClassification, and its tensors with random values."""
     config = {"model_type": "vit", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,

@@ -25,6 +25,8 @@ struct GenerationOptions {
   // not attend to tokens before it or to it. nullopt: each token attends to the whole text before
   // it.
   std::optional<std::int32_t> document_end = {};
+  // Model::far_from. Where a text grows beyond one of them, its kept keys are computed anew.
+  std::vector<std::int64_t> far_from = {};
 };
 
 // Computes one continuation at a time, on tensor x pipeline ranks. The random draws depend on the

@@ -40,6 +40,9 @@ struct Model {
   DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
+  // The numbers of positions beyond which all of a text's positions turn by others (LongRoPE):
+  // GenerationOptions::far_from.
+  std::vector<std::int64_t> far_from = {};
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says
   // which numbers, or which other dimensions of the grid, could.
   std::function<void(const GridShape&)> check_grid = {};

@@ -20,5 +20,10 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
 
 // The attribute of checkpoints whose weights were imported: models::ForeignModel::format.
 inline constexpr const char* kImportedAttribute = "imported";
+// The same of what a run has made of such weights: an export has their names again.
+inline constexpr const char* kFormatAttribute = "foreign_format";
+
+// How other programs had the weights that became those of this checkpoint; empty: none had them.
+std::string foreign_format(const CheckpointInfo& info);
 
 }  // namespace trireme

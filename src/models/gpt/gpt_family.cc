@@ -1,5 +1,7 @@
 #include "models/gpt/gpt_family.h"
 
+#include <set>
+
 #include "models/gpt/gpt.h"
 #include "models/gpt/gpt_keys.h"
 #include "models/gpt/onnx_graph.h"
@@ -19,6 +21,15 @@ std::vector<Operation> operations_of(const GptConfig& model, std::int64_t sample
   list.emplace_back(LossSizes{rows, width, model.vocabulary});
   list.emplace_back(UpdateSizes{gpt_plan(model).parameters / model.layers});
   return list;
+}
+
+std::vector<std::int64_t> far_from(const GptConfig& config) {
+  std::set<std::int64_t> all;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    all.insert(transformer_sizes(config, layer).rotations.far_from);
+  }
+  all.erase(0);  // of layers that never do
+  return {all.begin(), all.end()};
 }
 
 class GptFamily final : public Family {
@@ -58,6 +69,7 @@ Model gpt_model(const GptConfig& config) {
       .plan = gpt_plan(config),
       .data = {.vocabulary = static_cast<int>(config.vocabulary)},
       .attention = transformer_sizes(config).attention(1),
+      .far_from = far_from(config),
       .check_grid =
           [config](const GridShape& grid) {
             nn::check_heads_fit(config.heads, config.kv_heads, grid[Axis::kTensor]);

@@ -32,6 +32,7 @@ FULL = False
 CONTEXT = 14
 MOVES = 1e-3  # the least that a choice changes logits by
 IGNORED = -1
+FARTHER = 1.5  # times as far from exact as transformers' may our bf16 be
 Numbers = collections.namedtuple("Numbers", "name micro_batches samples")
 
 SIZES = dict(vocab_size=257, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -107,7 +108,8 @@ CASES = {
         "share": (dict(hidden_size=96, rope_parameters=dict(PLAIN, partial_rotary_factor=0.75)),
                   dict(hidden_size=96, rope_parameters=dict(PLAIN, partial_rotary_factor=1.0))),
         "short": (dict(rope_parameters=LONG), dict(rope_parameters=PLAIN)),
-        "long": (dict(rope_parameters=LONG, original_max_position_embeddings=3), dict(rope_parameters=PLAIN))}),
+        "long": (dict(rope_parameters=LONG, original_max_position_embeddings=3), dict(rope_parameters=PLAIN)),
+        "crossing": (dict(rope_parameters=LONG, original_max_position_embeddings=8), dict(rope_parameters=PLAIN))}),
     "olmo2": (llama(rope_parameters=PLAIN), {
         "all heads": (dict(num_key_value_heads=6, attention_bias=True), "proj.bias")}),
     "olmo3": (llama(rope_parameters=PLAIN_BY_TYPE, sliding_window=100, layer_types=WINDOWS), {
@@ -143,10 +145,12 @@ CASES = {
 }
 # Choices that exclude others of the same type.
 ALONE = {("llama", "linear"), ("llama", "llama3"), ("llama", "dynamic"), ("llama", "untied"), ("qwen2", "bias"),
-         ("phi3", "share"), ("phi3", "short"), ("smollm3", "window"), ("starcoder2", "no bias"),
+         ("phi3", "share"), ("phi3", "short"), ("phi3", "crossing"), ("smollm3", "window"), ("starcoder2", "no bias"),
          ("gpt_neox", "no bias"), ("gemma3_text", "layers")}
 # Those of them that have a model by itself without --full.
-SHOWN_ALONE = {("llama", "llama3"), ("phi3", "share"), ("gemma3_text", "layers"), ("gpt_neox", "no bias")}
+SHOWN_ALONE = {("llama", "llama3"), ("phi3", "share"), ("phi3", "crossing"), ("gemma3_text", "layers"), ("gpt_neox", "no bias")}
+
+AS_LLAMA = ("mistral", "phi3")  # types whose models may be those of a type before them
 
 NORMS = {  # theirs: ours, where norms stand before, behind and on both sides
     "before": {"input_layernorm": "norm1", "post_attention_layernorm": "norm2"},
@@ -227,6 +231,12 @@ def shaken(model):
     return model
 
 
+def of_loss(model, tokens, targets):
+    logits = model(tokens).logits
+    logits = logits.float() if logits.dtype == torch.bfloat16 else logits  # as transformers' losses
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+
 def relative(a, b):
     return ((a - b).norm() / b.norm()).item()
 
@@ -272,6 +282,8 @@ class Decoders(model_comparison.ModelComparison, ProgramTest):
         self.expect_done("import", "--from", folder, "--output", run)
         self.check_export(model, folder, run)
         self.check_greedy(model, run)
+        if name == "together" and (FULL or model_type in AS_LLAMA):
+            self.check_trained(model, folder, run)
         model.double()
         torch.manual_seed(4)
         numbers = Numbers(f"{model_type}, {name}", 2, 3)
@@ -279,33 +291,67 @@ class Decoders(model_comparison.ModelComparison, ProgramTest):
         tokens, targets = (torch.randint(0, model.config.vocab_size, shape) for _ in range(2))
         targets[torch.rand(shape) < 0.2] = IGNORED
 
+        named = ours_of(model_type, model.config)
+        self.check_bf16(numbers, run, model, named, tokens, targets)
+
         def loss():
-            return nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten(),
-                                               ignore_index=IGNORED)
+            return of_loss(model, tokens, targets)
 
         # What a key's bias adds to all scores changes nothing where keys do not turn.
         without_effect = tuple(
             f"blocks.{layer}.attention.key.bias" for layer in range(3)
             if model_type == "gpt2" or not (getattr(model.config, "no_rope_layers", None) or [1, 1, 1])[layer])
         self.compare(numbers, model_comparison.of_run(run), {"field/tokens": tokens, "field/targets": targets}, model,
-                     ours_of(model_type, model.config), self.stepwise_logits(model, tokens[:numbers.samples]), loss, 2e-5,
+                     named, self.stepwise_logits(model, tokens[:numbers.samples]), loss, 2e-5,
                      without_effect)
 
+    def check_bf16(self, case, run, model, named, tokens, targets):
+        """Logits of generation and the gradient are about as far from the exact ones as theirs of the same weights."""
+        rounded = copy.deepcopy(model).bfloat16()
+        ours = self.run_ours(model_comparison.of_run(run), {
+            "batch": torch.tensor([case.micro_batches, case.samples, 0.05, 1]), "field/tokens": tokens,
+            "field/targets": targets})
+
+        def gradient(of):
+            of.zero_grad()
+            of_loss(of, tokens, targets).backward()
+            return {name: part for theirs, parameter in of.named_parameters()
+                    for name, part in named(theirs, parameter.grad.double())}
+
+        def check(what, ours, theirs, exact):
+            far, near = relative(ours.double(), exact), relative(theirs.double(), exact)
+            self.assertLess(far, FARTHER * near, f"{case.name}: {what} in bf16")
+            return f"{what} {far / near:.2f}"
+
+        first = tokens[:case.samples]
+        exact, theirs = gradient(model), gradient(rounded)
+        print(f"{case.name}: of their distance in bf16", check(
+            "logits", ours["logits"], self.stepwise_logits(rounded, first).flatten(),
+            self.stepwise_logits(model, first).flatten()), check("gradient", *(
+                torch.cat([part.flatten() for part in all_parts])
+                for all_parts in ([ours["gradient/" + name] for name in exact], theirs.values(), exact.values()))))
+
     def check_export(self, model, folder, run):
-        """What leaves is what came, under the names of a type that computes the same."""
-        out = folder.with_name(folder.name + "-out")
+        """What leaves is what came, under the same names."""
+        out = run.with_name(run.name + "-out")
         self.expect_done("export", "--checkpoint", run, "--output", out)
         again, info = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True, attn_implementation="eager")
         self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
         tokens = torch.randint(0, model.config.vocab_size, (2, CONTEXT))
-        if again.config.model_type == model.config.model_type:
-            before, after = load_file(folder / "model.safetensors"), load_file(out / "model.safetensors")
-            self.assertEqual(set(before), set(after))
-            for name, tensor in before.items():
-                self.assertTrue(torch.equal(tensor, after[name]), name)
-            self.assertTrue(torch.equal(self.logits(again, tokens), self.logits(model, tokens)))
-        else:
-            self.assertLess(relative(self.logits(again, tokens), self.logits(model, tokens)), 1e-5)
+        self.assertEqual(again.config.model_type, model.config.model_type)
+        before, after = load_file(folder / "model.safetensors"), load_file(out / "model.safetensors")
+        self.assertEqual(set(before), set(after))
+        for name, tensor in before.items():
+            self.assertTrue(torch.equal(tensor, after[name]), name)
+        self.assertTrue(torch.equal(self.logits(again, tokens), self.logits(model, tokens)))
+
+    def check_trained(self, model, folder, run):
+        """A run leaves with the names that its weights came with; steps of this length change no bit."""
+        tuned = run.with_name(run.name + "-tuned")
+        self.expect_done("train", "--config", run / "config.ini", "--run.start_from", run, "--run.folder", tuned,
+                         "--data.train", self.shard, "--batch.global", 2, "--run.steps", 1, "--optim.lr", 1e-30,
+                         "--checkpoint.every", 1, "--threads", 1)
+        self.check_export(model, folder, tuned)
 
     def check_greedy(self, model, run):
         prompt = b"Line"

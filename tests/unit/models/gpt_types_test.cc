@@ -2,6 +2,7 @@
 // what config.json may not say. What the models compute is compared by decoders_torch_test.
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <string>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
 #include "models/gpt/gpt_keys.h"
@@ -75,6 +77,20 @@ TEST(GptPresets, AreAsLitgptHasThem) {
     EXPECT_TRUE(models::has_transformers_names(c)) << name;
   }
   EXPECT_EQ(count, 47);
+}
+
+// litgpt does not have their rotations.
+TEST(GptPresets, OfLongContextsAreAsTheirConfigJson) {
+  std::ifstream file(TRIREME_PHI_CONFIGS);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const Json configs = Json::parse(text);
+  for (const char* name : {"phi3.5-mini", "phi4-mini"}) {
+    const GptConfig c = models::gpt_preset(name);
+    OptionValues keys = models::keys_of(models::simplest(c));
+    keys.erase("dropout");
+    EXPECT_EQ(keys, models::keys_of_transformers(configs.at(name)).keys) << name;
+    EXPECT_TRUE(models::has_transformers_names(c)) << name;
+  }
 }
 
 TEST(GptKeys, OfEarlierModelsAreAsTheyWere) {

@@ -5,7 +5,8 @@
 //
 // The keys are those of model.*, without that prefix. Without them a run says what the model is,
 // and its newest checkpoint holds the weights. INPUT and OUTPUT are files of named arrays
-// (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate) and
+// (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate; with
+// a fourth number it computes in bf16, and OUTPUT has no results of training) and
 // `field/NAME` for each field of the micro-batches, one behind the other. Without a run it also has
 // `parameter/NAME` for each parameter under our names and in our layout, or `foreign/NAME` for the
 // tensors of the family's foreign model. OUTPUT gets `logits` of the first micro-batch in
@@ -42,7 +43,9 @@ class Program {
     micro_batches_ = static_cast<std::int64_t>(numbers.at(0));
     samples_ = static_cast<std::int64_t>(numbers.at(1));
     rate_ = numbers.at(2);
+    in_bf16_ = numbers.size() > 3;
     parallel::StepOptions options;
+    if (in_bf16_) options.stage.compute = DType::kBF16;
     options.optimizer.rule = {.name = "sgd", .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, model_.plan, options);
   }
@@ -75,6 +78,7 @@ class Program {
       for (float& value : gradient) value /= static_cast<float>(first.targets);
       results["gradient/" + parameter->name()] = gradient;
     }
+    if (in_bf16_) return results;
     for (int number = 1; number <= 2; ++number) {
       const auto result = step_->train(micro_batches(), number, rate_, 1);
       results["loss/" + std::to_string(number)] = {static_cast<float>(result.loss)};
@@ -204,6 +208,7 @@ class Program {
   Shape sample_;
   std::int64_t micro_batches_ = 0, samples_ = 0;
   float rate_ = 0.0f;
+  bool in_bf16_ = false;
   ops::Context ctx_ = ops::make_cpu_context(1);
   DryRank rank_{{}};
   ProcessGrid grid_{rank_, {1, 1, 1}};
