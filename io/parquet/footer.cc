@@ -1,6 +1,5 @@
 #include "io/parquet/footer.h"
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,33 +14,15 @@ constexpr std::int64_t kMostRows = std::int64_t{1}
 constexpr std::int64_t kTailBytes = 8;     // the footer's length and the magic
 
 void read_column_metadata(ThriftValue& value, ColumnChunk& chunk) {
-  std::optional<std::int64_t> dictionary;
-  value.fields([&](int id, ThriftValue& field) {
-    switch (id) {
-      case 1:
-        chunk.type = field.integer32();
-        break;
-      case 4:
-        chunk.codec = field.integer32();
-        break;
-      case 5:
-        chunk.values = field.integer();
-        break;
-      case 7:
-        chunk.bytes = field.integer();
-        break;
-      case 9:
-        chunk.begin = field.integer();
-        break;
-      case 11:
-        dictionary = field.integer();
-        break;
-      default:
-        break;
-    }
-  });
+  std::int64_t dictionary = 0;
+  value.fields({{1, &chunk.type},
+                {4, &chunk.codec},
+                {5, &chunk.values},
+                {7, &chunk.bytes},
+                {9, &chunk.begin},
+                {11, &dictionary}});
   // Some writers have an offset of 0 where there is no dictionary.
-  if (dictionary && *dictionary > 0 && *dictionary < chunk.begin) chunk.begin = *dictionary;
+  if (dictionary > 0 && dictionary < chunk.begin) chunk.begin = dictionary;
 }
 
 ColumnChunk read_chunk(ThriftValue& value) {
@@ -58,8 +39,7 @@ ColumnChunk read_chunk(ThriftValue& value) {
 void read_row_group(ThriftValue& value, Footer& footer, Place place) {
   place.row_group = static_cast<std::int64_t>(footer.groups.size());
   RowGroup& group = footer.groups.emplace_back();
-  value.fields([&](int id, ThriftValue& field) {
-    if (id == 3) group.rows = field.integer();
+  value.fields({{3, &group.rows}}, [&](int id, ThriftValue& field) {
     if (id != 1) return;
     field.elements([&](ThriftValue& chunk) { group.columns.push_back(read_chunk(chunk)); });
   });
@@ -92,9 +72,8 @@ Footer read_footer(const PosixFile& file) {
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(footer.begin, text.data(), text.size());
   ByteReader reader(text, place);
-  ThriftValue(reader).fields([&](int id, ThriftValue& field) {
+  ThriftValue(reader).fields({{3, &footer.rows}}, [&](int id, ThriftValue& field) {
     if (id == 2) footer.schema = read_schema(field, place);
-    if (id == 3) footer.rows = field.integer();
     if (id == 4) {
       field.elements([&](ThriftValue& group) { read_row_group(group, footer, place); });
     }

@@ -11,45 +11,32 @@ namespace {
 
 constexpr std::int64_t kUsualHeader = 1024;
 
-void read_values_header(ThriftValue& value, PageHeader& header) {
-  const bool second = header.kind == PageHeader::kDataV2;
-  value.fields([&](int id, ThriftValue& field) {
-    if (id == 1) header.values = field.integer32();
-    if (id == (second ? 4 : 2)) header.encoding = field.integer32();
-    if (header.kind == PageHeader::kData) {
-      if (id == 3) header.definition_encoding = field.integer32();
-      if (id == 4) header.repetition_encoding = field.integer32();
-    }
-    if (!second) return;
-    if (id == 5) header.definition_bytes = field.integer32();
-    if (id == 6) header.repetition_bytes = field.integer32();
-    if (id == 7) header.compressed = field.boolean();
-  });
-}
-
 PageHeader parse(ByteReader& bytes) {
   PageHeader header;
-  ThriftValue(bytes).fields([&](int id, ThriftValue& field) {
-    switch (id) {
-      case 1:
-        header.kind = field.integer32();
-        break;
-      case 2:
-        header.expanded = field.integer32();
-        break;
-      case 3:
-        header.bytes = field.integer32();
-        break;
-      case 4:
-        header.checksum = static_cast<std::uint32_t>(field.integer32());
-        break;
-      default:
-        // Each kind has a field for what is its own.
-        if (id == header.kind + 5 && header.kind != PageHeader::kIndex) {
-          read_values_header(field, header);
-        }
-    }
-  });
+  ThriftValue(bytes).fields({{1, &header.kind}, {2, &header.expanded}, {3, &header.bytes}},
+                            [&](int id, ThriftValue& field) {
+                              if (id == 4)
+                                header.checksum = static_cast<std::uint32_t>(field.integer32());
+                              // Each kind has a field for what is its own.
+                              if (id != header.kind + 5) return;
+                              switch (header.kind) {
+                                case PageHeader::kData:
+                                  return field.fields({{1, &header.values},
+                                                       {2, &header.encoding},
+                                                       {3, &header.definition_encoding},
+                                                       {4, &header.repetition_encoding}});
+                                case PageHeader::kDictionary:
+                                  return field.fields({{1, &header.values}, {2, &header.encoding}});
+                                case PageHeader::kDataV2:
+                                  return field.fields({{1, &header.values},
+                                                       {4, &header.encoding},
+                                                       {5, &header.definition_bytes},
+                                                       {6, &header.repetition_bytes},
+                                                       {7, &header.compressed}});
+                                default:
+                                  break;
+                              }
+                            });
   return header;
 }
 

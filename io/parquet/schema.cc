@@ -34,34 +34,17 @@ struct Element {
 
 Element read_element(ThriftValue& value, const Place& place) {
   Element element;
-  int converted = -1;
-  value.fields([&](int id, ThriftValue& field) {
-    switch (id) {
-      case 1:
-        element.type = field.integer32();
-        break;
-      case 2:
-        element.width = field.integer32();
-        break;
-      case 3:
-        element.repetition = field.integer32();
-        break;
-      case 4:
-        element.name = field.binary();
-        break;
-      case 5:
-        element.children = field.integer32();
-        break;
-      case 6:
-        converted = field.integer32();
-        break;
-      case 10:
-        field.fields([&](int which, ThriftValue&) { element.logical = which; });
-        break;
-      default:
-        break;
-    }
-  });
+  std::int32_t converted = -1;
+  value.fields({{1, &element.type},
+                {2, &element.width},
+                {3, &element.repetition},
+                {4, &element.name},
+                {5, &element.children},
+                {6, &converted}},
+               [&](int id, ThriftValue& field) {
+                 if (id != 10) return;
+                 field.fields([&](int which, ThriftValue&) { element.logical = which; });
+               });
   if (element.logical == 0 && converted >= 0 && converted < static_cast<int>(kLogicalOf.size())) {
     element.logical = kLogicalOf[static_cast<std::size_t>(converted)];
   }

@@ -40,6 +40,13 @@ std::string_view ThriftValue::binary() {
   return bytes_->take(bytes_->varint());
 }
 
+void ThriftValue::read_into(const Target& target) {
+  if (auto* const truth = std::get_if<bool*>(&target)) **truth = boolean();
+  if (auto* const narrow = std::get_if<std::int32_t*>(&target)) **narrow = integer32();
+  if (auto* const wide = std::get_if<std::int64_t*>(&target)) **wide = integer();
+  if (auto* const bytes = std::get_if<std::string_view*>(&target)) **bytes = binary();
+}
+
 void ThriftValue::pass_map() {
   begin(kMap);
   const std::uint64_t count = bytes_->varint();

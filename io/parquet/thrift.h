@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include "io/parquet/byte_reader.h"
 
@@ -35,6 +38,20 @@ class ThriftValue {
       value.pass();
     }
   }
+  // The same, where some fields, by their numbers, are read into variables.
+  using Target = std::variant<bool*, std::int32_t*, std::int64_t*, std::string_view*>;
+  template <class Each>
+  void fields(std::initializer_list<std::pair<int, Target>> targets, Each each) {
+    fields([&](int id, ThriftValue& value) {
+      for (const auto& [number, target] : targets) {
+        if (number == id) return value.read_into(target);
+      }
+      each(id, value);
+    });
+  }
+  void fields(std::initializer_list<std::pair<int, Target>> targets) {
+    fields(targets, [](int, ThriftValue&) {});
+  }
   // Calls each(value) for the elements of a list or set, of which each has a byte or more.
   template <class Each>
   void elements(Each each) {
@@ -55,6 +72,7 @@ class ThriftValue {
   static constexpr int kTrue = 1, kFalse = 2, kByte = 3, kInteger16 = 4, kInteger64 = 6,
                        kDouble = 7, kBinary = 8, kList = 9, kSet = 10, kMap = 11;
   void begin(int type);
+  void read_into(const Target& target);
   void pass_map();
 
   ByteReader* bytes_;

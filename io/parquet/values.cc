@@ -42,23 +42,14 @@ std::uint64_t length(std::int64_t value, const Place& place) {
   return static_cast<std::uint64_t>(narrow);
 }
 
-class PlainBytes : public Values {
+class Plain : public Values {
  public:
-  explicit PlainBytes(ByteReader bytes) : bytes_(bytes) {}
-  std::string_view next() override { return bytes_.take(bytes_.word()); }
+  Plain(ByteReader bytes, int width) : bytes_(bytes), width_(static_cast<unsigned>(width)) {}
+  std::string_view next() override { return bytes_.take(width_ > 0 ? width_ : bytes_.word()); }
 
  private:
   ByteReader bytes_;
-};
-
-class PlainFixed : public Values {
- public:
-  PlainFixed(ByteReader bytes, int width) : bytes_(bytes), width_(static_cast<unsigned>(width)) {}
-  std::string_view next() override { return bytes_.take(width_); }
-
- private:
-  ByteReader bytes_;
-  unsigned width_;
+  unsigned width_;  // 0: a length stands before each value
 };
 
 constexpr std::string_view kBooleans{"\0\1", 2};
@@ -184,9 +175,8 @@ class SplitStreams : public Values {
 };
 
 std::unique_ptr<Values> open_plain(const Leaf& leaf, ByteReader bytes) {
-  if (leaf.type == Type::kBytes) return std::make_unique<PlainBytes>(bytes);
   if (leaf.type == Type::kBoolean) return std::make_unique<PlainBooleans>(bytes);
-  return std::make_unique<PlainFixed>(bytes, leaf.width);
+  return std::make_unique<Plain>(bytes, leaf.width);
 }
 
 }  // namespace
