@@ -47,8 +47,11 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// The size of the number at the beginning of a text; 0 where JSON has none like it.
+// The size of the number at the beginning of a text; 0 where JSON has none like it, nor Python's.
 std::size_t number_size(std::string_view text) {
+  for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+    if (text.starts_with(word)) return word.size();
+  }
   std::size_t at = text.starts_with('-') ? 1 : 0;
   const auto digits = [&] {
     const std::size_t begin = at;
@@ -77,7 +80,7 @@ std::string without_numbers(std::string_view from) {
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '"') in_string = !in_string;
     if (in_string && text[at] == '\\') ++at;
-    if (in_string || (text[at] != '-' && !is_digit(text[at]))) continue;
+    if (in_string) continue;
     const std::size_t size = number_size(std::string_view(text).substr(at));
     if (size == 0) continue;
     text.replace(at, size, size, ' ');
@@ -114,8 +117,8 @@ class JsonRecord {
   }
 
  private:
-  // simdjson refuses numbers that are too large for it, which are no texts. What else it refuses
-  // the slower reader may take, or it knows where the fault is.
+  // simdjson refuses numbers that are too large for it, and NaN, which are no texts. What else it
+  // refuses the slower reader may take, or it knows where the fault is.
   dom::element parse(std::string_view text) {
     dom::element root;
     if (parser_.parse(text.data(), text.size(), false).get(root) == simdjson::SUCCESS) return root;

@@ -14,7 +14,7 @@ namespace trireme {
 
 // JSON Lines: an object on each line; empty lines are left out. A name such as meta.body is that of
 // a member, or else of the member body of the object meta. Numbers that are not asked for may have
-// any size.
+// any size, or be Python's NaN and Infinity.
 std::unique_ptr<RecordSource> make_json_lines(std::string file, ByteStreamPtr stream,
                                               std::vector<std::string> names);
 

@@ -70,7 +70,7 @@ PictureSource::PictureSource(const std::vector<std::string>& inputs, int standar
     Input input;
     input.is_folder = path != "-" && is_input_folder(path);
     input.file = input_file(path);
-    if (input.is_folder) input.files = files_below(path);
+    if (input.is_folder) input.files = files_below(path, &left_out_);
     for (const InputFile& file : input.files) bytes_total_ += file.size;
     bytes_total_ += input.file.size;
     known = known && (input.is_folder || input.file.regular);

@@ -161,6 +161,7 @@ class FilteredBytes final : public ByteStream {
       const std::size_t size = own->packed_->read(own->buffer_.data(), own->buffer_.size());
       own->passed_on_ += static_cast<la_int64_t>(size);
       own->packed_ended_ = size == 0;
+      if (size > 0) own->passed_ = {own->buffer_.data(), size};
       *block = own->buffer_.data();
       return static_cast<la_ssize_t>(size);
     } catch (...) {
@@ -179,18 +180,25 @@ class FilteredBytes final : public ByteStream {
     about_.refuse_damage(words == nullptr ? "libarchive does not say why" : words);
   }
 
-  // libarchive does not look at what follows.
+  // libarchive does not look at what follows, which may be zeros alone.
   void end() {
     ended_ = true;
-    const bool all = archive_filter_bytes(stream_.get(), -1) == passed_on_ &&
-                     packed_->read(buffer_.data(), 1) == 0;
-    if (!all) about_.refuse_rest();
+    const la_int64_t left = passed_on_ - archive_filter_bytes(stream_.get(), -1);
+    const auto size = static_cast<la_int64_t>(passed_.size());
+    if (left > size) about_.refuse_rest();
+    passed_.remove_prefix(static_cast<std::size_t>(size - left));
+    while (!passed_.empty()) {
+      if (passed_.find_first_not_of('\0') != std::string_view::npos) about_.refuse_rest();
+      passed_ = {buffer_.data(), packed_->read(buffer_.data(), buffer_.size())};
+    }
+    if (packed_->read(buffer_.data(), 1) != 0) about_.refuse_rest();
   }
 
   Packed about_;
   ByteStreamPtr packed_;
   std::vector<char> buffer_;
   la_int64_t passed_on_ = 0;
+  std::string_view passed_;  // at last
   bool packed_ended_ = false, ended_ = false;
   std::exception_ptr fault_;  // which libarchive's code must not see
   std::unique_ptr<archive, int (*)(archive*)> stream_;
