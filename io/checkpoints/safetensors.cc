@@ -193,6 +193,7 @@ std::string read_index_text(const std::string& path, std::int64_t most) {
   }
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read(0, text.data(), text.size());
+  if (text.starts_with(kPointerOfLfs)) refuse_file(path, kWordsOnLfs);
   return text;
 }
 
@@ -257,6 +258,28 @@ FileSet read_indexed(const std::string& folder, const std::string& index) {
   return set;
 }
 
+// What a folder without such files holds instead, as the end of a sentence; empty: nothing known.
+std::string words_on_others(const std::string& folder) {
+  struct Kind {
+    std::string_view ending, words;
+  };
+  constexpr std::array kKinds = {
+      Kind{".safetensors", ": name it if it is a whole model, or bring the index of its parts"},
+      Kind{".gguf", ", a file of llama.cpp: import the safetensors that it was made from"},
+      Kind{".bin", ": if it is a pickle, transformers converts it"},
+      Kind{".pth", ", a pickle, which may run any program and is not read"},
+      Kind{".pt", ", a pickle, which may run any program and is not read"}};
+  std::vector<std::string> names =
+      names_in(folder, ExitStatus::kCheckpoint).value_or(std::vector<std::string>());
+  std::ranges::sort(names);
+  for (const Kind& kind : kKinds) {
+    for (const std::string& name : names) {
+      if (name.ends_with(kind.ending)) return fmt::format(", but {}{}", shown(name), kind.words);
+    }
+  }
+  return "";
+}
+
 FileSet read_set(const std::string& path) {
   const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
   const auto holds = [&](std::string_view name) {
@@ -280,8 +303,8 @@ FileSet read_set(const std::string& path) {
                               "transformers converts it, {}",
                               pickle, kConvert));
     }
-    refuse_file(path,
-                fmt::format("holds neither {} nor {}", kSafetensorsName, kSafetensorsIndexName));
+    refuse_file(path, fmt::format("holds neither {} nor {}{}", kSafetensorsName,
+                                  kSafetensorsIndexName, words_on_others(path)));
   }
   std::ranges::sort(set.tensors, {}, &SafetensorsEntry::name);
   check_names(set);
@@ -290,8 +313,9 @@ FileSet read_set(const std::string& path) {
 
 // Refuses other files that are known by their first bytes.
 void check_content(const std::string& path, std::string_view first) {
-  if (first == "version ") {
-    refuse_file(path, "a pointer of Git LFS in place of the file: git lfs pull fetches it");
+  if (first.starts_with(kPointerOfLfs)) refuse_file(path, kWordsOnLfs);
+  if (first.starts_with("GGUF")) {
+    refuse_file(path, "a file of llama.cpp: import the safetensors that it was made from");
   }
   if (first.starts_with("PK\x03\x04") || first.starts_with("\x80\x02")) {
     refuse_file(path, fmt::format("a pickle, which may run any program and is not read: "

@@ -144,7 +144,8 @@ void ForeignConfig::ignore(std::initializer_list<std::string_view> fields) {
 std::vector<std::string> ForeignConfig::rest() const {
   std::vector<std::string> left;
   for (const Json::Member& member : json_.members()) {
-    if (!asked_.contains(member.key) && !is_of_every_model(member.key)) left.push_back(member.key);
+    const bool says_nothing = member.value.dump() == "null" || is_of_every_model(member.key);
+    if (!asked_.contains(member.key) && !says_nothing) left.push_back(member.key);
   }
   return left;
 }

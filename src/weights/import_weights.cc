@@ -41,8 +41,12 @@ std::string read_config_json(Communicator& comm, const std::string& from) {
     const fs::path folder =
         look_ahead(from, kOfImport).is_folder() ? fs::path(from) : fs::path(from).parent_path();
     // A class takes some 50 bytes, and models of pictures may have tens of thousands.
-    return read_if_there((folder / "config.json").string(), kOfImport, std::size_t{16} << 20)
-        .value_or("");
+    const std::string path = (folder / "config.json").string();
+    std::string text = read_if_there(path, kOfImport, std::size_t{16} << 20).value_or("");
+    if (text.starts_with(kPointerOfLfs)) {
+      throw DataError(fmt::format("{}: {}", path, kWordsOnLfs));
+    }
+    return text;
   });
 }
 
@@ -80,7 +84,8 @@ class Import {
       : world_(runtime.world()),
         from_(request.from),
         files_(SafetensorsFiles::open(world_, request.from)),
-        request_(request_of(read_config_json(world_, request.from), request.model)),
+        config_json_(read_config_json(world_, request.from)),
+        request_(request_of(config_json_, request.model)),
         allow_nonfinite_(request.allow_nonfinite) {
     resolve();
     // From here on ranks wait for each other's files.
@@ -242,9 +247,12 @@ class Import {
     for (const models::ForeignTensor& tensor : foreign_.tensors) {
       const SafetensorsEntry* entry = find(tensor.name);
       if (entry == nullptr) {
-        throw DataError(fmt::format("{}: holds no tensor {} {}, without which this is no {} ({})",
-                                    from_, tensor.name, tensor.shape.to_string(), foreign_.format,
-                                    model_.plan.description));
+        throw DataError(fmt::format(
+            "{}: holds no tensor {} {}, without which this is no {} ({}){}", from_, tensor.name,
+            tensor.shape.to_string(), foreign_.format, model_.plan.description,
+            config_json_.empty() ? "; no config.json says what it is, so the keys "
+                                   "--model.* must"
+                                 : ""));
       }
       const bool fits = std::ranges::equal(entry->shape, tensor.shape.extents());
       if (!fits) {
@@ -358,6 +366,7 @@ class Import {
   Communicator& world_;
   const std::string from_;
   SafetensorsFiles files_;
+  std::string config_json_;  // its text; empty: there is none
   models::ForeignRequest request_;
   const bool allow_nonfinite_;
   std::string untied_;  // a head that is not the embedding it was said to be

@@ -504,6 +504,13 @@ class Weights(ProgramTest):
         refused(llama, "config.json: twist is 2: our Llama models have no such thing",
                 rope_parameters={"rope_type": "default", "twist": 2})
         refused(llama, "config.json: sliding_window is 128", sliding_window=128)
+        # bad input: `import`: a field and a repetition of it that differ | config.json: rope_theta is 10000: rope_parameters
+        # says 500, and versions of transformers disagree on which counts | 2
+        refused(llama, "config.json: rope_theta is 10000: rope_parameters says 500, and versions of transformers disagree "
+                "on which counts", rope_theta=1e4, rope_parameters={"rope_type": "default", "rope_theta": 500})
+        refused(llama, "config.json: head_dim is -4: expected 1 or more, or null", head_dim=-4)
+        refused(llama, "config.json: sliding_window is -4: expected 1 or more, or null", model_type="mistral",
+                sliding_window=-4)
         refused(llama, "config.json: partial_rotary_factor is 0.5: our Llama models have 1 alone",
                 partial_rotary_factor=0.5)
         refused(llama, "config.json: hidden_act is gelu: our Llama models have silu and gelu_pytorch_tanh alone",
@@ -677,6 +684,28 @@ class Weights(ProgramTest):
         # is not read: transformers converts it, ... | 3
         self.expect_refusal(3, "holds pytorch_model.bin, a pickle, which may run any program and is not read: transformers "
                             "converts it, AutoModelForCausalLM", "import", "--from", folder, "--output", "run")
+        (folder / "pytorch_model.bin").unlink()
+        # bad input: `import`: a folder with weights that are named otherwise | ...: holds neither model.safetensors nor
+        # model.safetensors.index.json, but model.gguf, a file of llama.cpp: import the safetensors that it was made from | 3
+        for name, words in (("consolidated.00.pth", ", a pickle, which may run any program and is not read"),
+                            ("model.gguf", ", a file of llama.cpp: import the safetensors that it was made from"),
+                            ("model-00001-of-00002.safetensors", ": name it if it is a whole model, or bring the index of "
+                             "its parts")):
+            (folder / name).write_bytes(b"GGUF" + bytes(60))
+            self.expect_refusal(3, f"model.safetensors.index.json, but {name}{words}", "import", "--from", folder,
+                                "--output", "run")
+        self.expect_refusal(3, "model.gguf: a file of llama.cpp", "import", "--from", folder / "model.gguf", "--output",
+                            "run")
+        # Without a description the keys must give it.
+        files.write(folder / "model.safetensors", files.llama()[1])
+        (folder / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+        self.expect_refusal(3, "config.json: a pointer of Git LFS in place of the file", "import", "--from", folder,
+                            "--output", "run")
+        (folder / "config.json").unlink()
+        # bad input: `import`: no config.json and no keys | ...: holds no tensor transformer.wte.weight (50257, 256), without
+        # which this is no GPT-2 as transformers has it (...); no config.json says what it is, so the keys --model.* must | 3
+        self.expect_refusal(3, "no config.json says what it is, so the keys --model.* must", "import", "--from", folder,
+                            "--output", "run")
 
     def test_a_head_that_was_said_to_be_the_embedding(self):
         config, tensors = files.gpt2()

@@ -222,6 +222,17 @@ void write_rotary(ConfigFields& fields, const GptConfig& c, const RotaryFields& 
                Json::object({{kFull, full}, {kWindow, parameters(scaling, window_theta)}}));
 }
 
+// Version 4 of transformers reads the field itself, later ones what rope_parameters repeat of it.
+void check_agrees(ForeignConfig& from, std::string_view field, std::string_view in,
+                  const std::optional<double>& again) {
+  if (!again || from.value(field) == nullptr) return;
+  const double outside = from.number(field, *again);
+  if (outside == *again) return;
+  refuse(
+      field, fmt::format("{}", outside),
+      fmt::format("{} says {}, and versions of transformers disagree on which counts", in, *again));
+}
+
 // Reads rope_parameters with an entry for each kind of layers.
 void read_by_layer_type(ForeignConfig& from, const Json& json, std::int64_t original, GptConfig& c,
                         const RotaryFields& how, const std::string& whose) {
@@ -265,7 +276,9 @@ void ConfigFields::boolean(std::string_view field, bool& value, bool otherwise) 
 void ConfigFields::integer_or_null(std::string_view field, std::int64_t& value,
                                    std::int64_t otherwise) {
   write(field, value == 0 ? Json() : Json(value));
-  if (reading()) value = from_->is_null(field) ? 0 : from_->integer(field, otherwise);
+  if (!reading()) return;
+  value = from_->is_null(field) ? 0 : from_->integer(field, otherwise);
+  if (value < 0) refuse(field, fmt::format("{}", value), "expected 1 or more, or null");
 }
 
 void ConfigFields::number_or_null(std::string_view field, float& value, double otherwise) {
@@ -352,6 +365,9 @@ void add_rotary(ConfigFields& fields, GptConfig& c, double theta, const RotaryFi
       continue;
     }
     const ReadRotary read = read_rotary(*json, original, c.context, how, fields.whose());
+    const char* const name = json == scaling ? "rope_scaling" : "rope_parameters";
+    check_agrees(from, how.theta, name, read.theta);
+    check_agrees(from, how.share, name, read.share);
     if (read.theta) c.rotary_theta = static_cast<float>(*read.theta);
     if (read.share) c.rotary_share = static_cast<float>(*read.share);
     c.rotary_scaling = read.scaling;
