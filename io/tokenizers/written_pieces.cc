@@ -156,12 +156,16 @@ class Writer {
       parts.insert(texts_[i]);
       if (!is_one_character(texts_[i])) ranked.push_back(i);
     }
-    const auto score = [&](std::size_t token) { return file_.pieces[token].score; };
-    std::ranges::sort(ranked, std::greater(), score);
+    // Runs of spaces may have the same score. Since the leftmost merge comes first, a run grows
+    // from the left, so what makes the longest comes first.
+    std::ranges::sort(ranked, std::greater(), [&](std::size_t token) {
+      return std::pair(file_.pieces[token].score, texts_[token].size());
+    });
     std::vector<std::string_view> tokens;
     for (std::size_t i = 0; i < ranked.size(); ++i) {
       tokens.push_back(texts_[ranked[i]]);
-      if (i == 0 || score(ranked[i]) != score(ranked[i - 1])) continue;
+      if (i == 0 || file_.pieces[ranked[i]].score != file_.pieces[ranked[i - 1]].score) continue;
+      if (is_run_of_spaces(tokens[i - 1]) && is_run_of_spaces(tokens[i])) continue;
       refuse_to_write(fmt::format("its pieces '{}' and '{}' have the same score",
                                   shown(tokens[i - 1]), shown(tokens[i])));
     }
@@ -267,6 +271,11 @@ class Writer {
           Json::object({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}));
     }
     return sequence_of("decoders", std::move(steps));
+  }
+
+  bool is_run_of_spaces(std::string_view text) const {
+    while (text.starts_with(space_)) text.remove_prefix(space_.size());
+    return text.empty();
   }
 
   std::size_t unknown() const {

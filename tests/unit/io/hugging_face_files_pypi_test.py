@@ -6,6 +6,7 @@ import io
 import json
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,13 @@ def piece_model(given, own=(), **options):
     return model.getvalue()
 
 
+def run_of_spaces(count):
+    """A piece to append to a model, with the score that Llama 2's and Mistral's have."""
+    text = ("\u2581" * count).encode()
+    piece = b"\n" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", -1e9)
+    return b"\n" + bytes([len(piece)]) + piece
+
+
 def piece_models(given):
     """Triples of a name, a model, and what it is refused for."""
     own = ["<think>", "\uff11", "\u2581\u2581", "\n\n"]
@@ -55,6 +63,7 @@ def piece_models(given):
     yield "bpe_wide", piece_model(given, split_by_whitespace=False, allow_whitespace_only_pieces=True), None
     yield "unigram_own", piece_model(given, ["the", "\uff11", "<"], model_type="unigram", add_dummy_prefix=True), None
     yield "unigram_wide", piece_model(given, split_by_whitespace=False, model_type="unigram"), None
+    yield "bpe_spaces", piece_model(given, add_dummy_prefix=True) + b"".join(map(run_of_spaces, [*range(2, 15), 16])), None
     yield "characters", piece_model(given, model_type="char"), None
     yield "small", piece_model(given[20:21], model_type="unigram", vocab_size=340), None
     yield "maps", piece_model(given, normalization_rule_name="nmt_nfkc"), "changes characters (nmt_nfkc)"
