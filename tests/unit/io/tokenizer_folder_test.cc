@@ -106,6 +106,18 @@ TEST_F(TokenizerFolder, AStoredTokenizerKeepsItsBegin) {
   EXPECT_THROW(make_tokenizer(tokenizer->kind(), tokenizer->model(), 5), DataError);
 }
 
+TEST_F(TokenizerFolder, ASentencePieceModelHasItsOwnEnd) {
+  SentencePieceTraining training;
+  training.vocabulary = kSmallestSentencePieceVocabulary;
+  std::string sample;
+  for (int i = 0; i < 2000; ++i) sample += fmt::format("{} times {}\n", i, i * i);
+  write("a.model", train_sentencepiece(sample, training)->model());
+  const std::string said =
+      message_of<ConfigError>([&] { load_tokenizer(path("a.model"), {.end_of_text = "x"}); });
+  EXPECT_NE(said.find("a.model is not one, and ends texts with its own piece"), std::string::npos)
+      << said;
+}
+
 TEST_F(TokenizerFolder, RefusesWhatItCannotTell) {
   // bad input: `prepare --tokenizer`: a post-processor that puts two tokens before texts, a
   // `bos_token` or --begin-of-text that is no special token, a broken tokenizer_config.json | PATH:
