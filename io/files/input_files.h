@@ -42,6 +42,7 @@ class InputStream {
   InputStream(const std::string& path, int standard_input);
   // Returns how many bytes it has read: fewer than `count` only at the end.
   std::size_t read(void* bytes, std::size_t count);
+  void seek(std::int64_t offset) { file_.seek(offset); }  // of a regular file
 
  private:
   FileReader file_;

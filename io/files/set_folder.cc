@@ -40,11 +40,15 @@ bool is_file_name(const std::string& name) {
 
 }  // namespace
 
+std::string lock_of_set(const std::string& folder) {
+  return fmt::format("{}/{}", folder, kLock);
+}
+
 SetFolder::SetFolder(const std::string& folder, const std::vector<std::string>& names)
     : folder_(folder) {
   make_folders(folder, kOfSet);
   lock_ = std::make_unique<LockedFile>(
-      path(kLock),
+      lock_of_set(folder),
       folder + ": another trireme is writing files there; wait, or name another folder");
   left_ = noted_names(lock_->left());
   std::erase_if(left_, [](const std::string& name) { return !is_file_name(name); });
@@ -91,14 +95,15 @@ void SetFolder::give_names(const std::vector<std::string>& made,
     if (facts.is_folder()) throw_unreadable(kOfSet, path(name), "cannot be replaced", EISDIR);
     if (facts.is_there()) before.push_back(name);
   };
-  std::for_each(made.rbegin(), made.rend(), keep);
+  keep(made.back());
   std::ranges::for_each(gone, keep);
+  std::for_each(made.rbegin() + 1, made.rend(), keep);
   sync_folder(folder_);
   std::size_t aside = 0, named = 0;
   try {
     for (; aside < before.size(); ++aside) {
       rename_file(path(before[aside]), replaced(before[aside]), kOfSet);
-      if (before[aside] == made.back()) sync_folder(folder_);
+      if (aside == 0) sync_folder(folder_);
     }
     for (; named < made.size(); ++named) {
       if (named + 1 == made.size() && made.size() + gone.size() > 1) sync_folder(folder_);

@@ -11,6 +11,9 @@
 
 namespace trireme {
 
+// The lock of such a folder.
+std::string lock_of_set(const std::string& folder);
+
 // One process at a time writes such files into a folder, each under the name unfinished(). They get
 // their names together, the last of them last, and it has the name only while the others are those
 // that were made with it: the set is whole where the last file is. A process that is killed leaves
@@ -21,6 +24,8 @@ class SetFolder {
   // `names`: of the files that may be made, the last one last.
   SetFolder(const std::string& folder, const std::vector<std::string>& names);
 
+  const std::string& folder() const { return folder_; }
+  const std::string& lock() const { return lock_->path(); }  // the file that says who writes here
   std::string path(std::string_view name) const;
   std::string unfinished(std::string_view name) const;
 
@@ -28,7 +33,8 @@ class SetFolder {
   bool left(std::string_view name) const;
 
   // The files `made`, in this order, are whole and on the disk under their unfinished names. Gives
-  // them their names, and removes files of an earlier set that are `gone`. Cut at any point, the
+  // them their names, and removes files of an earlier set that are `gone`, its last one first. Cut
+  // at any point, the
   // folder holds the earlier set, or this one, or no last file; if it throws, the earlier one
   // unless this one is whole.
   void give_names(const std::vector<std::string>& made, const std::vector<std::string>& gone) const;

@@ -34,6 +34,11 @@ void SpoolFile::flush() {
   buffer_.clear();
 }
 
+void SpoolFile::sync() {
+  flush();
+  file_.sync();
+}
+
 void SpoolFile::read(std::uint64_t offset, std::span<std::byte> bytes) {
   flush();
   file_.read(static_cast<std::int64_t>(offset), bytes.data(), bytes.size());

@@ -35,6 +35,7 @@ class ParquetReader {
   std::int64_t rows() const { return footer_.rows; }
   std::int64_t file_bytes() const { return file_.size(); }
   std::size_t row_groups() const { return footer_.groups.size(); }
+  std::int64_t rows_of(std::size_t group) const { return footer_.groups[group].rows; }
   const Schema& schema() const { return footer_.schema; }
   // What the row has for each field, by the field's place in the constructor's list.
   const Node& node(std::size_t field) const { return *nodes_[field]; }

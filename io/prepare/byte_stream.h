@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +23,8 @@ class ByteStream {
   // Returns how many bytes it has read: fewer than `count` only at the end. Throws DataError that
   // names the stream.
   virtual std::size_t read(char* to, std::size_t count) = 0;
+  // How many lines of the file end before its first byte, for messages.
+  virtual std::uint64_t lines_before() const { return 0; }
 };
 using ByteStreamPtr = std::unique_ptr<ByteStream>;
 
@@ -28,11 +32,18 @@ class FileBytes final : public ByteStream {
  public:
   FileBytes(std::string path, int standard_input)
       : path_(std::move(path)), file_(path_, standard_input) {}
+  // Bytes [begin, end) of a regular file.
+  FileBytes(std::string path, std::uint64_t begin, std::uint64_t end)
+      : path_(std::move(path)), file_(path_, -1), begin_(begin), left_(end - begin) {
+    file_.seek(static_cast<std::int64_t>(begin));
+  }
   std::size_t read(char* to, std::size_t count) override {
-    const std::size_t size = file_.read(to, count);
+    const std::size_t size = file_.read(to, std::min<std::uint64_t>(count, left_));
+    left_ -= size;
     bytes_read_ += size;
     return size;
   }
+  std::uint64_t lines_before() const override;
   const std::string& path() const { return path_; }
   std::uint64_t bytes_read() const { return bytes_read_; }  // also while another thread reads
   // So much of it has been read in another way.
@@ -41,6 +52,9 @@ class FileBytes final : public ByteStream {
  private:
   std::string path_;
   InputStream file_;
+  std::uint64_t begin_ = 0;
+  std::uint64_t left_ = std::numeric_limits<std::uint64_t>::max();
+  mutable std::optional<std::uint64_t> lines_before_;  // once somebody has asked
   std::atomic<std::uint64_t> bytes_read_ = 0;
 };
 

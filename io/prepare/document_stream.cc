@@ -1,6 +1,7 @@
 #include "io/prepare/document_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -9,8 +10,6 @@
 
 namespace trireme {
 namespace {
-
-constexpr std::size_t kHashedBytes = 65536;
 
 class NoSplit final : public Splitter {
  public:
@@ -21,6 +20,54 @@ class NoSplit final : public Splitter {
  private:
   ChunkSink sink_;
 };
+
+// Everything is on one side.
+class OneSide final : public Splitter {
+ public:
+  OneSide(bool validation, ChunkSink sink) : validation_(validation), sink_(std::move(sink)) {}
+  void add(TextChunk&& chunk) override {
+    chunk.validation = validation_;
+    sink_(std::move(chunk));
+  }
+  void finish() override {}
+
+ private:
+  bool validation_;
+  ChunkSink sink_;
+};
+
+class SplitAt final : public Splitter {
+ public:
+  SplitAt(std::uint64_t byte, ChunkSink sink) : left_(byte), sink_(std::move(sink)) {}
+  void add(TextChunk&& chunk) override {
+    if (held_out_ || chunk.bytes.size() <= left_) {
+      left_ -= held_out_ ? 0 : chunk.bytes.size();
+      chunk.validation = held_out_;
+      sink_(std::move(chunk));
+      return;
+    }
+    held_out_ = true;
+    TextChunk before = chunk;
+    before.bytes.resize(left_);
+    before.ends = true;
+    chunk.bytes.erase(0, left_);
+    chunk.starts = chunk.validation = true;
+    sink_(std::move(before));
+    sink_(std::move(chunk));
+  }
+  void finish() override {}
+
+ private:
+  std::uint64_t left_;
+  ChunkSink sink_;
+  bool held_out_ = false;
+};
+
+bool is_held_out(std::string_view beginning, double fraction, std::uint64_t seed) {
+  const std::uint64_t hash =
+      XXH64(beginning.data(), std::min(beginning.size(), kHashedBytes), seed);
+  return static_cast<double>(hash >> 11) * 0x1p-53 < fraction;
+}
 
 // Holds the beginning of a document until its split is decided.
 class HashSplit final : public Splitter {
@@ -42,9 +89,7 @@ class HashSplit final : public Splitter {
     beginning_.bytes += chunk.bytes;
     beginning_.ends = chunk.ends;
     if (beginning_.bytes.size() < kHashedBytes && !chunk.ends) return;
-    const std::size_t hashed = std::min(beginning_.bytes.size(), kHashedBytes);
-    const std::uint64_t hash = XXH64(beginning_.bytes.data(), hashed, seed_);
-    validation_ = static_cast<double>(hash >> 11) * 0x1p-53 < fraction_;
+    validation_ = is_held_out(beginning_.bytes, fraction_, seed_);
     decided_ = true;
     beginning_.validation = validation_;
     sink_(std::move(beginning_));
@@ -176,6 +221,16 @@ std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint6
   return std::make_unique<NoSplit>(std::move(sink));
 }
 
+std::unique_ptr<Splitter> make_part_splitter(const ValidationSplit& split, std::uint64_t seed,
+                                             std::string_view beginning, ChunkSink sink) {
+  if (split.rule != ValidationSplit::Rule::kHash) return make_splitter(split, seed, sink);
+  return std::make_unique<OneSide>(is_held_out(beginning, split.fraction, seed), std::move(sink));
+}
+
+std::unique_ptr<Splitter> make_splitter_at(std::uint64_t byte, ChunkSink sink) {
+  return std::make_unique<SplitAt>(byte, std::move(sink));
+}
+
 void PieceMaker::add(TextChunk&& chunk) {
   if (chunk.starts) {
     piece_ = {};
@@ -215,10 +270,15 @@ void PieceMaker::add(TextChunk&& chunk) {
 void PieceMaker::push(TextChunk&& piece) {
   batch_bytes_ += piece.bytes.size() + 1;
   batch_.push_back(std::move(piece));
-  if (batch_bytes_ >= kPieceBytes) finish();
+  if (batch_bytes_ >= kPieceBytes) flush();
 }
 
 void PieceMaker::finish() {
+  if (!piece_.bytes.empty()) push(std::exchange(piece_, {}));
+  flush();
+}
+
+void PieceMaker::flush() {
   if (!batch_.empty()) sink_(std::move(batch_));
   batch_ = {};
   batch_bytes_ = 0;

@@ -19,8 +19,9 @@ using ChunkSink = std::function<void(TextChunk&&)>;
 // Cuts files at a separator, which belongs to no document, and leaves out empty documents.
 class DocumentCutter {
  public:
-  DocumentCutter(std::string separator, ChunkSink sink)
-      : separator_(std::move(separator)), sink_(std::move(sink)) {}
+  // `goes_on`: what comes is the rest of a document.
+  DocumentCutter(std::string separator, ChunkSink sink, bool goes_on = false)
+      : separator_(std::move(separator)), sink_(std::move(sink)), open_(goes_on) {}
   void add(TextChunk&& chunk);
 
  private:
@@ -29,7 +30,7 @@ class DocumentCutter {
   std::string separator_;
   ChunkSink sink_;
   std::string carry_;  // bytes that may begin a separator
-  bool open_ = false;  // a document has begun
+  bool open_;          // a document has begun
 };
 
 // Marks the chunks that belong to the validation split.
@@ -41,6 +42,15 @@ class Splitter {
 };
 std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint64_t seed,
                                         ChunkSink sink);
+
+// The same for a part of a document whose first kHashedBytes, or all, are these.
+inline constexpr std::size_t kHashedBytes = 65536;
+std::unique_ptr<Splitter> make_part_splitter(const ValidationSplit& split, std::uint64_t seed,
+                                             std::string_view beginning, ChunkSink sink);
+
+// Holds out everything from that byte on, which lies in a document: it ends there, and another
+// begins.
+std::unique_ptr<Splitter> make_splitter_at(std::uint64_t byte, ChunkSink sink);
 
 // A list of pieces that one thread tokenises at a time: about 1 MiB in all, unless a piece is
 // longer because a word is.
@@ -59,10 +69,12 @@ class PieceMaker {
       : tokenizer_(tokenizer), sink_(std::move(sink)) {}
   // Throws DataError if there is no place to cut.
   void add(TextChunk&& chunk);
+  // A document that has not ended goes on elsewhere.
   void finish();
 
  private:
   void push(TextChunk&& piece);
+  void flush();
 
   const Tokenizer& tokenizer_;
   std::function<void(PieceBatch&&)> sink_;

@@ -19,7 +19,7 @@ using parquet::Node;
 class ParquetRecords final : public RecordSource {
  public:
   ParquetRecords(PosixFile file, std::unique_ptr<FileBytes> progress,
-                 const std::vector<std::string>& names)
+                 const std::vector<std::string>& names, const RowGroups& groups)
       : name_(file.path()),
         progress_(std::move(progress)),
         names_(names),
@@ -36,6 +36,11 @@ class ParquetRecords final : public RecordSource {
       throw DataError(fmt::format("{}: the field '{}' is {}, not texts", shown(name_),
                                   shown(names[i]), reader_.schema().what_is(node)));
     }
+    const std::size_t end = std::min(groups.end, reader_.row_groups());
+    if (groups.first == 0 && end == reader_.row_groups()) return;
+    for (std::size_t group = 0; group < groups.first; ++group) row_ += reader_.rows_of(group);
+    rows_before_ = row_;
+    reader_.seek(groups.first, end);
   }
 
   bool next(std::vector<std::string_view>& fields) override {
@@ -60,7 +65,7 @@ class ParquetRecords final : public RecordSource {
   std::uint64_t bytes_passed() const {
     const auto bytes = static_cast<double>(reader_.file_bytes());
     const std::int64_t rows = std::max<std::int64_t>(reader_.rows(), 1);
-    return static_cast<std::uint64_t>(bytes * static_cast<double>(row_) /
+    return static_cast<std::uint64_t>(bytes * static_cast<double>(row_ - rows_before_) /
                                       static_cast<double>(rows));
   }
   [[noreturn]] void refuse(const std::string& words) const {
@@ -72,7 +77,8 @@ class ParquetRecords final : public RecordSource {
   std::vector<std::string> names_;
   parquet::ParquetReader reader_;
   std::vector<parquet::Value> values_;
-  std::int64_t row_ = 0;  // from 1
+  std::int64_t row_ = 0;          // from 1
+  std::int64_t rows_before_ = 0;  // of groups that are not read
 };
 
 }  // namespace
@@ -82,8 +88,13 @@ bool is_parquet(std::string_view beginning) {
 }
 
 std::unique_ptr<RecordSource> make_parquet(PosixFile file, std::unique_ptr<FileBytes> progress,
-                                           const std::vector<std::string>& names) {
-  return std::make_unique<ParquetRecords>(std::move(file), std::move(progress), names);
+                                           const std::vector<std::string>& names,
+                                           const RowGroups& groups) {
+  return std::make_unique<ParquetRecords>(std::move(file), std::move(progress), names, groups);
+}
+
+std::size_t row_groups_of(PosixFile file, const std::vector<std::string>& names) {
+  return parquet::ParquetReader(std::move(file), names).row_groups();
 }
 
 }  // namespace trireme

@@ -243,7 +243,7 @@ class ImagePreparation {
       validation->finish();
     }
     train.finish();
-    name_shards(*folder_, validation.has_value());
+    name_shards(*folder_, 1, validation.has_value());
     PrepareImagesResult result;
     if (validation) result.validation = read_image_shard_info(validation_path);
     result.train = read_image_shard_info(train_path);

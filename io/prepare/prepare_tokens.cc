@@ -1,6 +1,7 @@
 #include "io/prepare/prepare_tokens.h"
 
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +10,8 @@
 #include "trireme/base/error.h"
 
 #include "io/prepare/document_stream.h"
-#include "io/prepare/shard_pair.h"
+#include "io/prepare/prepare_ranks.h"
+#include "io/prepare/shard_set.h"
 #include "io/prepare/token_source.h"
 #include "io/tokenizers/number_tokenizer.h"
 
@@ -34,12 +36,14 @@ ValidationSplit split_of_tokens(ValidationSplit split) {
 BatchTokens batch_of(const TextChunk& chunk, const Tokenizer& tokenizer) {
   BatchTokens batch;
   SideTokens& side = chunk.validation ? batch.validation : batch.train;
-  side.tokens.resize(chunk.bytes.size() / sizeof(std::int32_t));
-  std::memcpy(side.tokens.data(), chunk.bytes.data(), chunk.bytes.size());
-  for (const std::int32_t token : side.tokens)
-    side.original_bytes += tokenizer.bytes_of(token).size();
-  if (chunk.starts) side.document_starts.push_back(0);
-  if (chunk.ends) side.tokens.push_back(tokenizer.end_of_text());
+  if (chunk.starts) side.begin_document();
+  const std::size_t before = side.tokens.size();
+  side.tokens.resize(before + chunk.bytes.size() / sizeof(std::int32_t));
+  std::memcpy(side.tokens.data() + before, chunk.bytes.data(), chunk.bytes.size());
+  for (std::size_t i = before; i < side.tokens.size(); ++i) {
+    side.original_bytes += tokenizer.bytes_of(side.tokens[i]).size();
+  }
+  if (chunk.ends) side.end_document(tokenizer);
   return batch;
 }
 
@@ -49,7 +53,8 @@ PrepareResult prepare_tokens(const PrepareOptions& options) {
   const Stopwatch watch;
   const TokenizerPtr tokenizer = named_tokenizer(options.tokenizer);
   TokenSource source(options, *tokenizer);
-  ShardPair shards(options);
+  PrepareRanks alone(nullptr);
+  ShardSet shards(options, alone);
   shards.open(tokenizer);
   const auto report = [&](const char* phase) {
     if (!options.progress) return;
@@ -65,10 +70,18 @@ PrepareResult prepare_tokens(const PrepareOptions& options) {
     report("copying");
   }
   splitter->finish();
-  shards.check_sides(fmt::format("there are no tokens in {}", fmt::join(options.inputs, ", ")),
-                     fmt::format("{} tokens", shards.tokens()));
   report("writing");
-  PrepareResult result = shards.commit();
+  shards.flush();
+  const ShardSet::Stretches all = shards.take();
+  const auto side = [](SpooledText text) { return ShardSide{text, text.begin(), text.end()}; };
+  std::optional<ShardSide> held_out;
+  if (options.validation.rule != ValidationSplit::Rule::kNone) {
+    held_out = side(shards.validation({all.validation}));
+  }
+  PrepareResult result =
+      shards.write(side(shards.train({all.train})), held_out,
+                   fmt::format("there are no tokens in {}", fmt::join(options.inputs, ", ")),
+                   fmt::format("{} tokens", shards.tokens()));
   result.seconds = watch.seconds();
   result.left_out = source.left_out();
   return result;

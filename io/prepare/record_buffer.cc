@@ -69,7 +69,8 @@ std::string_view RecordBuffer::take(std::size_t count) {
 }
 
 std::string RecordBuffer::place(std::uint64_t line, std::uint64_t column) const {
-  return fmt::format("{}: line {}, column {}", shown(name_), line, column);
+  return fmt::format("{}: line {}, column {}", shown(name_), stream_->lines_before() + line,
+                     column);
 }
 
 }  // namespace trireme

@@ -28,12 +28,14 @@ namespace {
 
 class PlainText final : public TextEntry {
  public:
-  // `passed`: so many bytes of the beginning are no part of the text.
-  PlainText(std::string name, ByteStreamPtr stream, std::size_t passed, ZeroBytes& zeros)
-      : name_(std::move(name)), stream_(std::move(stream)), zeros_(zeros), position_(passed) {
-    std::string begin(passed, '\0');
-    stream_->read(begin.data(), passed);
-  }
+  // So many bytes of the file come before those of the stream.
+  PlainText(std::string name, ByteStreamPtr stream, std::uint64_t before, ZeroBytes& zeros,
+            bool reaches_end = true)
+      : name_(std::move(name)),
+        stream_(std::move(stream)),
+        zeros_(zeros),
+        position_(before),
+        reaches_end_(reaches_end) {}
 
   bool next(TextChunk& chunk, std::size_t most) override {
     if (ended_) return false;
@@ -44,7 +46,8 @@ class PlainText final : public TextEntry {
     count_zeros(chunk.bytes);
     chunk.starts = std::exchange(starts_, false);
     position_ += chunk.bytes.size();
-    ended_ = chunk.ends = chunk.bytes.size() < wanted;
+    ended_ = chunk.bytes.size() < wanted;
+    chunk.ends = ended_ && reaches_end_;
     return true;
   }
 
@@ -59,8 +62,8 @@ class PlainText final : public TextEntry {
   std::string name_;
   ByteStreamPtr stream_;
   ZeroBytes& zeros_;
-  std::uint64_t position_;
-  bool starts_ = true, ended_ = false;
+  std::uint64_t position_;  // in the file
+  bool reaches_end_, starts_ = true, ended_ = false;
 };
 
 class Records final : public TextEntry {
@@ -206,11 +209,11 @@ PosixFile spooled(const std::string& name, ByteStream& stream, const std::string
 // `progress` may be null.
 std::unique_ptr<TextEntry> parquet_rows(PosixFile file, std::unique_ptr<FileBytes> progress,
                                         Named named, const PrepareOptions& options,
-                                        TextRemarks& remarks) {
+                                        TextRemarks& remarks, const RowGroups& groups = {}) {
   const std::string name = file.path();
   try {
     return std::make_unique<Records>(
-        make_parquet(std::move(file), std::move(progress), options.fields.names), options,
+        make_parquet(std::move(file), std::move(progress), options.fields.names, groups), options,
         remarks.bad_records);
   } catch (const OtherFile& error) {
     if (named == Named::kAlone) throw;
@@ -289,15 +292,35 @@ std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stre
     if (!look.words.empty() && remarks.plain_records.count++ == 0) {
       remarks.plain_records.first = fmt::format("{}: {}", name, look.words);
     }
+    std::string passed(mark, '\0');
+    stream->read(passed.data(), mark);
     return std::make_unique<PlainText>(name, std::move(stream), mark, remarks.zero_bytes);
   }
   return std::make_unique<PlainText>(name, std::move(stream), 0, remarks.zero_bytes);
 }
 
 std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file, Named named,
-                                        const PrepareOptions& options, TextRemarks& remarks) {
+                                        const PrepareOptions& options, TextRemarks& remarks,
+                                        const RowGroups& groups) {
   PosixFile opened(file->path(), O_RDONLY, ExitStatus::kData);
-  return parquet_rows(std::move(opened), std::move(file), named, options, remarks);
+  return parquet_rows(std::move(opened), std::move(file), named, options, remarks, groups);
+}
+
+std::unique_ptr<TextEntry> open_plain_part(std::unique_ptr<FileBytes> file, std::uint64_t begin,
+                                           bool reaches_end, TextRemarks& remarks) {
+  std::string name = file->path();
+  return std::make_unique<PlainText>(std::move(name), std::move(file), begin, remarks.zero_bytes,
+                                     reaches_end);
+}
+
+std::unique_ptr<TextEntry> open_json_lines_part(std::unique_ptr<FileBytes> file,
+                                                const PrepareOptions& options,
+                                                TextRemarks& remarks) {
+  std::string name = file->path();
+  return std::make_unique<Records>(
+      make_record_source({RecordFormat::kJsonLines, {}, {}, {}}, std::move(name), std::move(file),
+                         options.fields),
+      options, remarks.bad_records);
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include "trireme/io/prepare.h"
 
 #include "io/prepare/byte_stream.h"
+#include "io/prepare/parquet_records.h"
 #include "io/prepare/record_format.h"
 #include "io/prepare/text_chunk.h"
 
@@ -40,7 +41,7 @@ enum class TextKind { kPlain, kOther, kParquet, kBinary, kLacking };
 struct TextLook {
   TextKind kind = TextKind::kOther;
   std::string words;     // kLacking: why; kPlain: what it looks like all the same, or nothing
-  FoundRecords records;  // kOther
+  FoundRecords records;  // kOther: that need no decoding, or none
 };
 // Throws DataError for what is no text, or lacks the field, and was named.
 TextLook look_at_text(const std::string& name, std::string_view beginning, Named named,
@@ -61,6 +62,17 @@ std::unique_ptr<TextEntry> open_text(const std::string& name, ByteStreamPtr stre
 
 // The same for a regular file of Parquet.
 std::unique_ptr<TextEntry> open_parquet(std::unique_ptr<FileBytes> file, Named named,
-                                        const PrepareOptions& options, TextRemarks& remarks);
+                                        const PrepareOptions& options, TextRemarks& remarks,
+                                        const RowGroups& groups = {});
+
+// Bytes of a file of plain text, from one that is not its first on, unless `begin` is 0. Where they
+// reach the end of the file, the last chunk ends the text.
+std::unique_ptr<TextEntry> open_plain_part(std::unique_ptr<FileBytes> file, std::uint64_t begin,
+                                           bool reaches_end, TextRemarks& remarks);
+
+// Whole lines of a file of JSON Lines.
+std::unique_ptr<TextEntry> open_json_lines_part(std::unique_ptr<FileBytes> file,
+                                                const PrepareOptions& options,
+                                                TextRemarks& remarks);
 
 }  // namespace trireme

@@ -9,9 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/philox.h"
-#include "trireme/base/text.h"
 
-#include "io/prepare/record_format.h"
+#include "io/prepare/part_places.h"
 
 namespace trireme {
 namespace {
@@ -32,69 +31,68 @@ std::string name_of(const std::string& path) {
 
 }  // namespace
 
-TextSource::TextSource(const PrepareOptions& options)
+TextSource::TextSource(const PrepareOptions& options, const TextInputs& inputs,
+                       const InputPortion& portion, const Tokenizer* tokenizer)
     : options_(options),
+      inputs_(inputs),
+      portion_(portion),
       left_(options.input_limit == 0 ? std::numeric_limits<std::uint64_t>::max()
-                                     : options.input_limit) {
-  const std::vector<std::string>& inputs = options.inputs;
-  if (inputs.empty()) throw DataError("no input: name text files, folders, or - for stdin");
-  bool known = true;
-  for (const std::string& input : inputs) add(input);
-  for (const Input& input : inputs_) {
-    bytes_total_ += input.file.size;
-    known = known && input.file.regular;
-  }
-  if (inputs_.empty()) {
-    const LeftOut& left_out = remarks_.left_out;
-    const std::string words = words_of(left_out);
-    throw DataError(words.empty()
-                        ? fmt::format("there are no files in {}", inputs.front())
-                        : fmt::format("there is no text in {}: {}", inputs.front(), words));
-  }
-  const bool cut = bytes_total_ > left_;
-  if (!known || (cut && !can_draw_)) bytes_total_ = 0;
-  if (cut && can_draw_) bytes_total_ = left_;
+                                     : options.input_limit),
+      next_input_(portion.first) {
+  if (!portion.is_part()) return;
+  const TextInput& input = inputs.files[portion.first];
+  if (input.kind == TextKind::kParquet) return;
+  part_ = bytes_of_part(input, portion, options.document_separator, tokenizer);
+  goes_on_ =
+      part_.first > 0 && input.kind == TextKind::kPlain && options.document_separator.empty();
 }
 
-void TextSource::add(const std::string& path) {
-  if (path == "-" || !is_input_folder(path)) {
-    look_at({input_file(path), Named::kAlone});
-    return;
-  }
-  for (InputFile& file : files_below(path, &remarks_.left_out.pipes)) {
-    if (is_hidden(std::string_view(file.path).substr(path.size()))) {
-      ++remarks_.left_out.hidden;
-    } else {
-      look_at({std::move(file), Named::kInFolder});
-    }
-  }
-}
-
-// Refuses what is no text before a tokenizer is trained on it.
-void TextSource::look_at(Input input) {
-  TextLook look;
-  if (input.file.regular) {
-    const PeekedBytes peeked(std::make_unique<FileBytes>(input.file.path, -1),
-                             std::min<std::size_t>(input.file.size, kSeenBytes));
-    look = look_at_text(input.file.path, peeked.beginning(), input.named, options_);
-  }
-  if (look.kind == TextKind::kParquet) {
-    input.parquet = true;
-    auto file = std::make_unique<FileBytes>(input.file.path, -1);
-    if (!open_parquet(std::move(file), input.named, options_, remarks_)) return;
-  }
-  if (leave_out(input.file.path, look, remarks_.left_out)) return;
-  can_draw_ = can_draw_ && look.kind == TextKind::kPlain;
-  inputs_.push_back(std::move(input));
+std::optional<std::string> TextSource::beginning_of_text(std::size_t most) const {
+  const TextInput& input = inputs_.files[portion_.first];
+  const bool is_text =
+      portion_.is_part() && input.kind == TextKind::kPlain && options_.document_separator.empty();
+  if (!is_text) return {};
+  std::string bytes(most, '\0');
+  bytes.resize(FileBytes(input.file.path, -1).read(bytes.data(), most));
+  return bytes;
 }
 
 void TextSource::open_next() {
-  const Input& input = inputs_[next_input_++];
+  if (portion_.is_part()) {
+    ++next_input_;
+    open_part();
+    return;
+  }
+  const TextInput& input = inputs_.files[next_input_++];
   auto file = std::make_unique<FileBytes>(input.file.path, options_.standard_input);
   file_ = file.get();
-  entry_ = input.parquet ? open_parquet(std::move(file), input.named, options_, remarks_)
-                         : open_text(name_of(input.file.path), std::move(file), input.named,
-                                     options_, remarks_);
+  entry_ =
+      input.kind == TextKind::kParquet
+          ? open_parquet(std::move(file), input.named, options_, remarks_)
+          : open_text(name_of(input.file.path), std::move(file), input.named, options_, remarks_);
+}
+
+void TextSource::open_part() {
+  const TextInput& input = inputs_.files[portion_.first];
+  if (input.kind == TextKind::kParquet) {
+    auto file = std::make_unique<FileBytes>(input.file.path, -1);
+    file_ = file.get();
+    const std::size_t first = portion_.part * portion_.step;
+    entry_ = open_parquet(std::move(file), input.named, options_, remarks_,
+                          {first, first + portion_.step});
+    return;
+  }
+  if (part_.first == part_.second) return;
+  auto file = std::make_unique<FileBytes>(input.file.path, part_.first, part_.second);
+  file_ = file.get();
+  if (input.json_lines) {
+    entry_ = open_json_lines_part(std::move(file), options_, remarks_);
+    return;
+  }
+  if (part_.first == 0 && !input.words.empty() && remarks_.plain_records.count++ == 0) {
+    remarks_.plain_records.first = fmt::format("{}: {}", input.file.path, input.words);
+  }
+  entry_ = open_plain_part(std::move(file), part_.first, part_.second == input.file.size, remarks_);
 }
 
 // The last chunk of a plain text is empty.
@@ -103,7 +101,7 @@ bool TextSource::read_chunk(TextChunk& chunk) {
     if (entry_ && entry_->next(chunk, left_)) break;
     if (file_ != nullptr) bytes_read_ += std::exchange(file_, nullptr)->bytes_read();
     entry_.reset();
-    if (next_input_ == inputs_.size()) return false;
+    if (next_input_ == portion_.end) return false;
     open_next();
   }
   if (left_ == 0) return false;
@@ -131,8 +129,9 @@ bool TextSource::next(TextChunk& chunk) {
 }
 
 std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed) {
-  const std::uint64_t end = bytes_total_ > tail ? bytes_total_ - tail : bytes_total_;
-  if (!can_draw_ || end <= bytes) return beginning(bytes, tail);
+  const std::uint64_t all = inputs_.bytes_total;
+  const std::uint64_t end = all > tail ? all - tail : all;
+  if (!inputs_.can_draw || end <= bytes) return beginning(bytes, tail);
   const std::uint64_t blocks = end / kBlockBytes;
   const std::uint64_t count = std::clamp<std::uint64_t>(bytes / kBlockBytes, 1, blocks);
   const std::uint64_t key = philox_key(seed, "tokenizer.sample");
@@ -152,7 +151,8 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
 std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
   std::string text;
   std::uint64_t file_begin = 0;
-  for (const auto& [input, named, parquet] : inputs_) {
+  for (const TextInput& one : inputs_.files) {
+    const InputFile& input = one.file;
     const std::uint64_t file_end = file_begin + input.size;
     const std::uint64_t from = std::max(begin, file_begin);
     const std::uint64_t to = std::min(end, file_end);

@@ -148,10 +148,10 @@ bool is_surely_text(std::string_view beginning) {
 // What a file is that cannot be tokens; nothing where it may be. Tokens may have zeros as UTF-16
 // and UTF-32 have, and begin with any two bytes.
 std::string other_kind(std::string_view beginning) {
-  constexpr std::size_t kEnough = 512;  // in which tokens have bytes that no text has
+  constexpr std::size_t kTellingText = 512;  // in which tokens have bytes that no text has
   const std::string kind = kind_of_file(beginning);
   if (kind == "a text") {
-    return is_surely_text(beginning) || beginning.size() >= kEnough ? kind : "";
+    return is_surely_text(beginning) || beginning.size() >= kTellingText ? kind : "";
   }
   const bool may_be = kind == "binary data" || kind == "an empty file" ||
                       kind.starts_with("UTF-") || kind == "data of compress" ||

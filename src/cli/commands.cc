@@ -10,7 +10,7 @@ namespace trireme::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"prepare", "turn text or pictures into shards", parse_prepare},
+      {"prepare", "turn text or pictures into shards", parse_prepare, true},
       {"data", "list, inspect or verify shards", parse_data},
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train, true},
       {"eval", "measure how well a model does on held-out data", parse_eval, true},

@@ -14,6 +14,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/base/usual_threads.h"
+#include "trireme/comm/launcher.h"
 #include "trireme/io/prepare_images.h"
 #include "trireme/train/signals.h"
 
@@ -34,6 +35,7 @@ struct PrepareArguments {
   std::optional<std::int64_t> vocabulary;
   std::optional<std::string> token_type;
   std::int64_t seed = 1;
+  std::optional<std::int64_t> shards;
   std::optional<int> threads;
 };
 
@@ -107,7 +109,11 @@ void declare(Options& options, PrepareArguments& given) {
               at_least(1));
   options.add("seed", given.seed, "", "of the vocabulary's sample, of hash:F and of class:F",
               at_least(0));
-  options.add("threads", given.threads, "", "auto: as many as there are cores",
+  options.add("shards", given.shards, "",
+              "of text: how many files what is trained on becomes, train-00001-of-00003.h5, ...; "
+              "auto: one, train.h5",
+              between(1, kMostShards));
+  options.add("threads", given.threads, "", "auto: as many as there are cores, of each rank",
               between(1, limits::kThreads));
 }
 
@@ -180,6 +186,7 @@ PrepareOptions text_options(const PrepareArguments& given) {
         fmt::format("{} is for --tokens true", given.vocabulary ? "--vocabulary" : "--token-type"));
   }
   auto options = common_options<PrepareOptions>(given);
+  options.shards = given.shards.value_or(1);
   if (given.tokens) {
     set_tokens(given, options);
     return options;
@@ -210,7 +217,7 @@ PrepareImagesOptions image_options(const PrepareArguments& given) {
         std::pair(given.end_of_text.has_value(), "--end-of-text"),
         std::pair(given.limit.has_value(), "--limit"),
         std::pair(given.field.has_value(), "--field"), std::pair(given.join.has_value(), "--join"),
-        std::pair(given.as_bytes, "--as-bytes"),
+        std::pair(given.as_bytes, "--as-bytes"), std::pair(given.shards.has_value(), "--shards"),
         std::pair(!given.document_separator.empty(), "--document-separator")}) {
     if (!is_given) continue;
     throw ConfigError(fmt::format("{} is for text, not for pictures (--images true)", flag));
@@ -234,11 +241,21 @@ std::string by_split(const Result& result, Count count) {
 
 constexpr std::size_t kNameWidth = 18;
 
+// The first and the last of many.
+std::string files_of(const PrepareResult& result) {
+  const std::vector<std::string>& paths = result.train_paths;
+  return paths.size() < 4 ? fmt::format("{}", fmt::join(paths, ", "))
+                          : fmt::format("{}, ..., {}", paths.front(), paths.back());
+}
+std::string files_of(const PrepareImagesResult& result) {
+  return result.train.path;
+}
+
 // The files, and how long it took.
 template <class Result>
 void add_end(NamedLines& lines, const Result& result, std::string_view speed) {
   lines.add("time", fmt::format("{:.1f} s, {}", result.seconds, speed));
-  lines.add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
+  lines.add("files", files_of(result) + (result.validation ? ", " + result.validation->path : ""));
 }
 
 std::string summary(const PrepareResult& result) {
@@ -332,24 +349,52 @@ void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
                                                 words_on_sender(signal), shown(output)));
 }
 
-// The work of `prepare_kind`, with its progress and its summary.
+// Prepares, and shows the progress and the summary. All ranks look for signals.
 template <class PrepareKind, class Run>
-Work preparation(PrepareKind options, Run prepare_kind) {
-  return {.alone =
-              [options, prepare_kind]() mutable {
-                const StopSignals signals;
-                PrepareProgressLine line;
-                options.progress = [&](const PrepareProgress& progress) {
-                  if (signals.arrived() != 0) stop(signals.arrived(), options.output);
-                  line.show(progress);
-                };
-                const auto result = prepare_kind(options);
-                line.clear();
-                say_what_is_odd(result);
-                print_line(summary(result));
-                return ExitStatus::kDone;
-              },
-          .on_ranks = {}};
+ExitStatus show_preparation(PrepareKind options, Run prepare_kind, bool speaks = true) {
+  const StopSignals signals;
+  PrepareProgressLine line;
+  options.progress = [&](const PrepareProgress& progress) {
+    if (signals.arrived() != 0) stop(signals.arrived(), options.output);
+    if (speaks) line.show(progress);
+  };
+  const auto result = prepare_kind(options);
+  line.clear();
+  if (!speaks) return ExitStatus::kDone;
+  say_what_is_odd(result);
+  print_line(summary(result));
+  return ExitStatus::kDone;
+}
+
+Work image_work(const PrepareImagesOptions& options) {
+  require_single_process("prepare --images");
+  return {.alone = [options] { return show_preparation(options, prepare_images); }, .on_ranks = {}};
+}
+
+// A rank may have much to do alone: to learn the vocabulary, to write a file. Others wait for it.
+constexpr double kRankSeconds = 86400;
+
+ExitStatus prepare_on_ranks(Runtime& runtime, PrepareOptions options, bool chooses_threads) {
+  runtime.set_timeout(kRankSeconds);
+  if (chooses_threads) options.threads = usual_threads(runtime.cores());
+  return show_preparation(
+      options, [&](const PrepareOptions& own) { return prepare(own, &runtime.world()); },
+      runtime.rank() == 0);
+}
+
+Work text_work(const PrepareOptions& options, bool chooses_threads) {
+  if (options.tokens) require_single_process("prepare --tokens");
+  if (launched_tasks().count == 1) {
+    return {.alone =
+                [options] {
+                  return show_preparation(options,
+                                          [](const PrepareOptions& own) { return prepare(own); });
+                },
+            .on_ranks = {}};
+  }
+  return {.alone = {}, .on_ranks = [options, chooses_threads](Runtime& runtime) {
+            return prepare_on_ranks(runtime, options, chooses_threads);
+          }};
 }
 
 }  // namespace
@@ -360,9 +405,8 @@ Work parse_prepare(const Arguments& arguments) {
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  require_single_process("prepare");
-  return given.images ? preparation(image_options(given), prepare_images)
-                      : preparation(text_options(given), prepare);
+  return given.images ? image_work(image_options(given))
+                      : text_work(text_options(given), !given.threads);
 }
 
 }  // namespace trireme::cli

@@ -27,10 +27,12 @@ class Ranks(ProgramTest):
         self.refuse(2, "unknown command 'trian'; did you mean train?", "trian")
         # bad input: a flag that the command does not have | unknown flag --inptu; did you mean --input? | 2
         self.refuse(2, "did you mean --model.width?", "train", "--model.widht", 3)
-        # bad input: `prepare`, `data`, `checkpoint` under a launcher of several processes | trireme prepare
+        # bad input: `data`, `checkpoint`, `prepare --images` under a launcher of several processes | trireme data
         # is one process, but mpiexec started 4; start it alone | 2
-        self.refuse(2, "trireme prepare is one process, but mpiexec started 4", "prepare", "x",
-                    "--output", "y")
+        self.refuse(2, "trireme data is one process, but mpiexec started 4", "data", "list", "x")
+        for kind in (("--images", "true"), ("--tokens", "true", "--vocabulary", 9, "--end-of-text", 1)):
+            self.refuse(2, f"trireme prepare {kind[0]} is one process, but mpiexec started 4", "prepare", "x",
+                        "--output", "y", *kind)
         text = self.expect_done("train", "--help", before=[self.mpiexec, "-n", 4])
         self.assertEqual(text.count("usage: trireme train"), 1)
 

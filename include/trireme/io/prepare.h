@@ -12,6 +12,8 @@
 
 namespace trireme {
 
+class Communicator;
+
 // Which part of the text, or which pictures, are held out for validation.
 struct ValidationSplit {
   enum class Rule {
@@ -85,6 +87,8 @@ struct PrepareOptions {
   std::uint64_t input_limit = 0;  // only the first bytes of all inputs together; 0: all
   std::uint64_t seed = 1;         // for the sample and the hash split
   int threads = 1;
+  std::int64_t shards = 1;          // how many what is trained on becomes, of about as many tokens
+  std::uint64_t portion_bytes = 0;  // of files that ranks share; 0: what suits the input
   std::function<void(const PrepareProgress&)> progress;  // called from the calling thread
 };
 
@@ -118,7 +122,8 @@ struct BadRecords {
 };
 
 struct PrepareResult {
-  TokenShardInfo train;
+  TokenShardInfo train;  // of several shards the first, with the counts of all
+  std::vector<std::string> train_paths;
   std::optional<TokenShardInfo> validation;
   TokenizerPtr tokenizer;
   double tokenizer_seconds = 0.0;  // to train or load it
@@ -128,6 +133,8 @@ struct PrepareResult {
   BadRecords bad_records = {};  // left out
   PlainRecords plain_records = {};
 };
+
+inline constexpr std::int64_t kMostShards = 9999;
 
 // Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no
 // folder.
@@ -148,6 +155,11 @@ void check_validation(const PrepareOptions& options);
 // there is no text, if 64 MiB of it have
 // no place where the tokenizer can cut it (Tokenizer::cut), or if a split leaves one side empty;
 // RunFolderError if the output cannot be written; ConfigError for an impossible value.
-PrepareResult prepare(const PrepareOptions& options);
+//
+// Collective over `world`, if that is given: its ranks share the input, and write the same shards
+// as one rank does; each rank's progress tells what all have done; rank 0's result names the files.
+// A fault of one rank is one of all. All files get their names together at the end. Standard input
+// and tokens that are made already are for one rank.
+PrepareResult prepare(const PrepareOptions& options, Communicator* world = nullptr);
 
 }  // namespace trireme

@@ -357,9 +357,9 @@ class Commands(ProgramTest):
             self.assertEqual((done.returncode, done.stdout, done.stderr), (status, "", ""))
         for first in ({"PMI_RANK": "0", "PMI_SIZE": "2"},
                       {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}):
-            # bad input: `prepare`, `data`, `checkpoint` under a launcher of several processes | trireme
-            # prepare is one process, but mpiexec started 4; start it alone | 2
-            self.expect_refusal(2, "started 2; start it alone", "prepare", "x", "--output", "y",
+            # bad input: `data`, `checkpoint`, `prepare --images` under a launcher of several processes | trireme
+            # data is one process, but mpiexec started 4; start it alone | 2
+            self.expect_refusal(2, "started 2; start it alone", "data", "list", "y",
                                 environment=first)
 
     def test_starts_no_mpi_where_it_needs_none(self):
