@@ -107,16 +107,29 @@ class JsonRecord {
   }
 
   std::optional<JsonKeys> keys(std::string_view text) {
-    dom::object object;
+    dom::element root;
+    dom::array array;
     again_ = without_numbers(text);
-    if (parser_.parse(again_).get(object) != simdjson::SUCCESS) return {};
+    if (parser_.parse(again_).get(root) != simdjson::SUCCESS) return {};
+    if (root.get(array) != simdjson::SUCCESS) return keys_of_one(root);
+    std::optional<JsonKeys> seen;
+    for (const dom::element element : array) {
+      std::optional<JsonKeys> more = keys_of_one(element);
+      if (!more || more->has_all) return more;
+      if (!seen) seen = std::move(more);
+    }
+    return seen;
+  }
+
+ private:
+  std::optional<JsonKeys> keys_of_one(const dom::element& element) const {
+    dom::object object;
     dom::element value;
+    if (element.get(object) != simdjson::SUCCESS) return {};
     return JsonKeys{keys_of(object), std::ranges::all_of(names_, [&](const std::string& name) {
                       return find(object, name, value);
                     })};
   }
-
- private:
   // simdjson refuses numbers that are too large for it, and NaN, which are no texts. What else it
   // refuses the slower reader may take, or it knows where the fault is.
   dom::element parse(std::string_view text) {

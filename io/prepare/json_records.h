@@ -26,7 +26,8 @@ std::unique_ptr<RecordSource> make_json_array(std::string file, ByteStreamPtr st
 std::unique_ptr<RecordSource> make_json_object(std::string file, ByteStreamPtr stream,
                                                std::vector<std::string> names);
 
-// The keys of a text that is one object, and whether it has the names; nothing where it is none.
+// The keys of a text that is one object, and whether it has the names; of an array of objects those
+// of the first one that has them, or else of the first one; nothing where it is neither.
 struct JsonKeys {
   std::vector<std::string> keys;
   bool has_all = false;

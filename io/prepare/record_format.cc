@@ -149,13 +149,20 @@ bool may_be_one_object(std::string_view text) {
   return look_at_lines(text, true).first_is_object != has_lines;
 }
 
-// What is one object, whatever its lines, or else lines.
-FoundRecords found_object(std::string_view text, const RecordFields& fields) {
-  const auto keys = json_keys(text, fields.names);
-  if (!keys) return {RecordFormat::kJsonLines, {}, {}, {}};
-  FoundRecords found{RecordFormat::kJsonObject, {}, {}, {}};
-  if (!keys->has_all) found.lacks = no_field(fields, keys->keys);
-  return found;
+// Where no record of a whole text has the fields, says so; not where one is broken.
+void look_for_fields(FoundRecords& found, std::string_view text, const RecordFields& fields) {
+  std::optional<JsonKeys> seen;
+  const bool has_lines = found.format == RecordFormat::kJsonLines;
+  while (!text.empty()) {
+    const std::size_t end = has_lines ? std::min(text.find('\n'), text.size()) : text.size();
+    const std::string_view record = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (record.empty()) continue;
+    auto keys = json_keys(record, fields.names);
+    if (!keys || keys->has_all) return;
+    if (!seen) seen = std::move(keys);
+  }
+  if (seen) found.lacks = no_field(fields, seen->keys);
 }
 
 }  // namespace
@@ -167,12 +174,19 @@ FoundRecords find_records(std::string_view name, std::string_view beginning,
   beginning = without_byte_order_mark(beginning);
   const std::string_view text =
       beginning.substr(std::min(beginning.find_first_not_of(kSpace), beginning.size()));
-  if (is_json_array(text, is_whole, fields)) return {RecordFormat::kJsonArray, {}, {}, {}};
-  if (is_json_lines(text, is_whole, fields)) {
-    if (is_whole && may_be_one_object(text)) return found_object(text, fields);
-    return {RecordFormat::kJsonLines, {}, {}, {}};
+  FoundRecords found;
+  if (is_json_array(text, is_whole, fields)) {
+    found.format = RecordFormat::kJsonArray;
+  } else if (is_json_lines(text, is_whole, fields)) {
+    const bool is_one =
+        is_whole && may_be_one_object(text) && json_keys(trimmed(text), fields.names);
+    found.format = is_one ? RecordFormat::kJsonObject : RecordFormat::kJsonLines;
   }
-  FoundRecords found = find_table(name, beginning, is_whole, fields);
+  if (found.format != RecordFormat::kNone) {
+    if (is_whole) look_for_fields(found, text, fields);
+    return found;
+  }
+  found = find_table(name, beginning, is_whole, fields);
   if (found.format != RecordFormat::kNone) return found;
   if (found.remark.empty() && !text.empty() && is_named_json(name)) {
     found.remark = text.starts_with('{') ? "one JSON object over several lines"

@@ -316,6 +316,16 @@ TEST_F(Prepare, FilesWithoutTheFieldAreLeftOutOfFolders) {
             "1 other file (" + folder +
                 "/license.json: no field 'text', but 'license': --field NAME, or --field none for "
                 "text)");
+  write("in/patch.json", "[\n{\"op\": 1},\n{\"at\": 2}\n]\n");
+  write("in/config.jsonl", "{\"a\": 1}\n\n{\"b\": 2}\n");
+  EXPECT_EQ(prepare(options).left_out.lacking, 3);
+  // A record has it, or one is broken.
+  for (const char* some :
+       {"{\"a\": 1}\n{\"text\": \"x\"}\n", "{\"a\": 1}\n{\n", "[{}, {\"text\": \"x\"}]"}) {
+    write("in/config.jsonl", some);
+    EXPECT_THROW(prepare(options), DataError) << some;
+  }
+  write("in/config.jsonl", "{\"a\": 1}\n\n{\"b\": 2}\n");
   write("in/README.md", "# words\n");
   write("in/split.csv", "id,part\n1,2\n");
   write("in/p.parquet", contents(fmt::format("{}/plain.parquet", TRIREME_PARQUET)));
@@ -324,12 +334,12 @@ TEST_F(Prepare, FilesWithoutTheFieldAreLeftOutOfFolders) {
   options.fields = parse_record_fields("text");
   options.skip_bad = true;
   result = prepare(options);
-  EXPECT_EQ(result.left_out.lacking, 3);
+  EXPECT_EQ(result.left_out.lacking, 5);
   EXPECT_EQ(result.left_out.pipes, 1);
   options.fields = parse_record_fields("nosuch");
-  // bad input: `prepare`: a folder in which no file has the field | there is no text in ...: 5
+  // bad input: `prepare`: a folder in which no file has the field | there is no text in ...: 7
   // other files (the first: ...: no field ...) | 3
-  expect_fault<DataError>(options, ": 1 pipe, 5 other files (the first: ");
+  expect_fault<DataError>(options, ": 1 pipe, 7 other files (the first: ");
   options.inputs = {folder + "/README.md"};
   // bad input: `prepare --field`: a plain text | ...: --field nosuch: neither JSON nor a table with
   // a header, but plain text | 3
