@@ -1,6 +1,7 @@
 #include "trireme/io/prepare.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -351,8 +352,8 @@ void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
 
 // Prepares, and shows the progress and the summary. All ranks look for signals.
 template <class PrepareKind, class Run>
-ExitStatus show_preparation(PrepareKind options, Run prepare_kind, bool speaks = true) {
-  const StopSignals signals;
+ExitStatus show_preparation(const StopSignals& signals, PrepareKind options, Run prepare_kind,
+                            bool speaks = true) {
   PrepareProgressLine line;
   options.progress = [&](const PrepareProgress& progress) {
     if (signals.arrived() != 0) stop(signals.arrived(), options.output);
@@ -368,17 +369,23 @@ ExitStatus show_preparation(PrepareKind options, Run prepare_kind, bool speaks =
 
 Work image_work(const PrepareImagesOptions& options) {
   require_single_process("prepare --images");
-  return {.alone = [options] { return show_preparation(options, prepare_images); }, .on_ranks = {}};
+  return {.alone =
+              [options] {
+                const StopSignals signals;
+                return show_preparation(signals, options, prepare_images);
+              },
+          .on_ranks = {}};
 }
 
 // A rank may have much to do alone: to learn the vocabulary, to write a file. Others wait for it.
 constexpr double kRankSeconds = 86400;
 
-ExitStatus prepare_on_ranks(Runtime& runtime, PrepareOptions options, bool chooses_threads) {
+ExitStatus prepare_on_ranks(Runtime& runtime, const StopSignals& signals, PrepareOptions options,
+                            bool chooses_threads) {
   runtime.set_timeout(kRankSeconds);
   if (chooses_threads) options.threads = usual_threads(runtime.cores());
   return show_preparation(
-      options, [&](const PrepareOptions& own) { return prepare(own, &runtime.world()); },
+      signals, options, [&](const PrepareOptions& own) { return prepare(own, &runtime.world()); },
       runtime.rank() == 0);
 }
 
@@ -387,13 +394,16 @@ Work text_work(const PrepareOptions& options, bool chooses_threads) {
   if (launched_tasks().count == 1) {
     return {.alone =
                 [options] {
-                  return show_preparation(options,
+                  const StopSignals signals;
+                  return show_preparation(signals, options,
                                           [](const PrepareOptions& own) { return prepare(own); });
                 },
             .on_ranks = {}};
   }
-  return {.alone = {}, .on_ranks = [options, chooses_threads](Runtime& runtime) {
-            return prepare_on_ranks(runtime, options, chooses_threads);
+  // Before MPI starts its threads.
+  const auto signals = std::make_shared<const StopSignals>();
+  return {.alone = {}, .on_ranks = [options, chooses_threads, signals](Runtime& runtime) {
+            return prepare_on_ranks(runtime, *signals, options, chooses_threads);
           }};
 }
 
