@@ -64,8 +64,9 @@ ForeignRequest read_foreign_config(const Json& config) {
   if (type == nullptr || !type->is_text()) {
     throw ConfigError("config.json: has no model_type, so what model it describes is not known");
   }
-  const Json* const quantized = config.find("quantization_config");
-  if (quantized != nullptr && quantized->dump() != "null") {
+  for (const Json* part : {&config, config.find("text_config")}) {
+    const Json* const quantized = part == nullptr ? nullptr : part->find("quantization_config");
+    if (quantized == nullptr || quantized->dump() == "null") continue;
     throw ConfigError(
         "config.json: quantization_config: its weights are quantized, and our models take fp32, "
         "bf16 and fp16: import those that it was made from");

@@ -508,6 +508,8 @@ class Weights(ProgramTest):
         # says 500, and versions of transformers disagree on which counts | 2
         refused(llama, "config.json: rope_theta is 10000: rope_parameters says 500, and versions of transformers disagree "
                 "on which counts", rope_theta=1e4, rope_parameters={"rope_type": "default", "rope_theta": 500})
+        refused(llama, "config.json: num_attention_heads is 0: expected 1 or more", model_type="granite",
+                num_attention_heads=0)
         refused(llama, "config.json: head_dim is -4: expected 1 or more, or null", head_dim=-4)
         refused(llama, "config.json: sliding_window is -4: expected 1 or more, or null", model_type="mistral",
                 sliding_window=-4)
@@ -525,6 +527,13 @@ class Weights(ProgramTest):
         # bad input: `import`: weights that are quantized | config.json: quantization_config: its weights are quantized,
         # and our models take fp32, bf16 and fp16: import those that it was made from | 2
         refused(llama, "config.json: quantization_config: its weights are quantized", quantization_config={"bits": 4})
+        refused(llama, "config.json: quantization_config: its weights are quantized", model_type="gemma3",
+                text_config={"quantization_config": {"bits": 4}})
+        refused(llama, "config.json: text_config is []: expected an object", model_type="gemma3", text_config=[])
+        refused(llama, "config.json: model_type is 3: expected a text", model_type="gemma3",
+                text_config={"model_type": 3})
+        refused(llama, "config.json: model_type mixtral of text_config needs mixtures of experts, and is not one of llama, ",
+                model_type="mistral3", text_config={"model_type": "mixtral"})
         # bad input: `import`: a mixture of experts, or another model that ours cannot be | config.json: model_type
         # mixtral needs mixtures of experts, and is not one of llama, mistral, ... | 2
         refused(llama, "config.json: model_type mixtral needs mixtures of experts, and is not one of llama, mistral, ",

@@ -318,6 +318,10 @@ void add_sizes(ConfigFields& fields, GptConfig& c, const ClassDefaults& defaults
   fields.integer("intermediate_size", c.hidden, defaults.hidden);
   fields.integer("num_hidden_layers", c.layers, defaults.layers);
   fields.integer("num_attention_heads", c.heads, defaults.heads);
+  // Sizes of heads follow from it, before the model is checked.
+  if (fields.reading() && c.heads < 1) {
+    refuse("num_attention_heads", fmt::format("{}", c.heads), "expected 1 or more");
+  }
   if (defaults.kv_heads >= 0) {
     fields.integer_or_null("num_key_value_heads", c.kv_heads, defaults.kv_heads);
     if (c.kv_heads == 0) c.kv_heads = c.heads;

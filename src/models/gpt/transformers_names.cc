@@ -285,16 +285,19 @@ const ModelType& find_type(const std::string& name) {
   const auto found =
       std::ranges::find(model_types(), name, [](const ModelType& type) { return type.name; });
   if (found != model_types().end()) return *found;
-  throw ConfigError(fmt::format("config.json: model_type {} of text_config is not one of {}",
-                                shown(name), fmt::join(transformers_types(), ", ")));
+  const std::string missing = missing_in_our_models(name);
+  throw ConfigError(fmt::format("config.json: model_type {} of text_config {}is not one of {}",
+                                shown(name),
+                                missing.empty() ? "" : fmt::format("needs {}, and ", missing),
+                                fmt::join(transformers_types(), ", ")));
 }
 
 // The config.json of the text model in one of texts and pictures. Whether its head is the embedding
 // is said outside.
 Json text_config_of(const Json& config, const char* otherwise) {
-  const Json* const found = config.find("text_config");
+  const Json* const found = ForeignConfig(config).object("text_config");
   Json text = found == nullptr ? Json::object() : *found;
-  if (text.find("model_type") == nullptr) text["model_type"] = otherwise;
+  text["model_type"] = ForeignConfig(text).text("model_type", otherwise);
   const Json* const tied = config.find("tie_word_embeddings");
   if (tied != nullptr) text["tie_word_embeddings"] = *tied;
   if (text.find("tie_word_embeddings") == nullptr) text["tie_word_embeddings"] = true;
