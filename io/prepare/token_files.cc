@@ -130,9 +130,16 @@ T number_at(std::string_view bytes, std::size_t index) {
   return value;
 }
 
+constexpr std::string_view kArray = "\x93NUMPY";
+constexpr std::int32_t kLlmC16 = 20240520, kLlmC32 = 20240801;
+
+std::int32_t magic_of(std::string_view beginning) {
+  return beginning.size() < 4 ? 0 : number_at<std::int32_t>(beginning, 0);
+}
+
 // Text of UTF-8, in more bytes than tokens look like by chance.
 bool is_surely_text(std::string_view beginning) {
-  constexpr std::size_t kLeast = 16, kMostOfCharacter = 4;
+  constexpr std::size_t kLeast = 8, kMostOfCharacter = 4;
   if (beginning.size() < kLeast) return false;
   for (std::size_t i = 0; i < beginning.size();) {
     const auto byte = static_cast<unsigned char>(beginning[i]);
@@ -187,19 +194,25 @@ constexpr std::array kMegatronTypes = {MegatronType{1, 1, false}, MegatronType{2
 
 }  // namespace
 
+bool has_token_header(const InputFile& file) {
+  FileReader reader(file.path, kOfInput);
+  const std::string beginning = beginning_of(reader);
+  const std::int32_t magic = magic_of(beginning);
+  return beginning.starts_with(kArray) || magic == kLlmC16 || magic == kLlmC32;
+}
+
 TokenLayout token_layout(const InputFile& file, int raw_width, std::int64_t vocabulary) {
   FileReader reader(file.path, kOfInput);
   const std::string first = beginning_of(reader);
   const std::string_view beginning = first;
-  if (beginning.starts_with("\x93NUMPY")) return layout_of_array(file.path, reader, file.size);
+  if (beginning.starts_with(kArray)) return layout_of_array(file.path, reader, file.size);
   if (beginning.starts_with(MegatronIndex::kMagic)) {
     refuse_other(file.path, "an index of Megatron's: name the .bin that it tells of, beside it");
   }
   if (beginning.starts_with("PK\x03\x04")) {
     refuse_other(file.path, "a zip archive, such as .npz; save the array as .npy");
   }
-  constexpr std::int32_t kLlmC16 = 20240520, kLlmC32 = 20240801;
-  const auto magic = beginning.size() < 4 ? 0 : number_at<std::int32_t>(beginning, 0);
+  const std::int32_t magic = magic_of(beginning);
   if (magic == kLlmC16) return layout_of_llm_c(file.path, reader, file.size, 2);
   if (magic == kLlmC32) return layout_of_llm_c(file.path, reader, file.size, 4);
   if (const std::string kind = other_kind(beginning); !kind.empty()) {
@@ -209,12 +222,12 @@ TokenLayout token_layout(const InputFile& file, int raw_width, std::int64_t voca
   }
   const auto width = static_cast<std::uint64_t>(raw_width);
   if (file.size % width != 0) {
-    refuse_other(file.path, fmt::format("{} bytes are no tokens of {} bytes", file.size, width));
+    refuse(file.path, fmt::format("{} bytes are no tokens of {} bytes", file.size, width));
   }
   if (raw_width == 2 && looks_like_words(beginning, vocabulary)) {
-    refuse_other(file.path, "its numbers look like tokens of 4 bytes: --token-type uint32");
+    refuse(file.path, "its numbers look like tokens of 4 bytes: --token-type uint32");
   }
-  return {fmt::format("tokens as uint{}", 8 * width), 0, file.size / width, raw_width, false, true};
+  return {fmt::format("tokens as uint{}", 8 * width), 0, file.size / width, raw_width, false};
 }
 
 MegatronIndex::MegatronIndex(const std::string& path, std::uint64_t bin_bytes)
@@ -245,7 +258,7 @@ MegatronIndex::MegatronIndex(const std::string& path, std::uint64_t bin_bytes)
   documents_left_ = documents - 1;
   if (document_ != 0) refuse(path, "damaged: the first document does not begin at the beginning");
   const auto width = static_cast<std::uint64_t>(type->width);
-  layout_ = {"Megatron's tokens", 0, bin_bytes / width, type->width, type->is_signed, false};
+  layout_ = {"Megatron's tokens", 0, bin_bytes / width, type->width, type->is_signed};
   if (bin_bytes % width != 0) refuse(path, fmt::format("its .bin has {} bytes", bin_bytes));
 }
 

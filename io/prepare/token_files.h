@@ -19,7 +19,6 @@ struct TokenLayout {
   std::uint64_t offset = 0, count = 0;
   int width = 2;
   bool is_signed = false;
-  bool is_raw = false;  // nothing in the file says that it holds tokens
 };
 
 // The ends of documents that Megatron's .idx beside a .bin tells, one after the other.
@@ -45,10 +44,13 @@ class MegatronIndex {
   std::uint64_t tokens_ = 0;                     // so far
 };
 
+// Whether it begins as NumPy's arrays or llm.c's tokens do.
+bool has_token_header(const InputFile& file);
+
 // Tells the format by the content: NumPy's .npy of one dimension; llm.c's header; else numbers of
 // `raw_width` bytes, as nanoGPT writes them, below `vocabulary`. Throws DataError naming the file
-// where it is damaged, and OtherFile where it holds something else: text, another known format,
-// numbers of another width.
+// where it is damaged or has numbers of another width, and OtherFile where it holds something else:
+// text, another known format.
 TokenLayout token_layout(const InputFile& file, int raw_width, std::int64_t vocabulary);
 
 }  // namespace trireme

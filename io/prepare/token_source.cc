@@ -83,9 +83,10 @@ void TokenSource::add_below(const std::string& folder) {
         std::string_view(path).substr(0, path.size() - std::min<std::size_t>(path.size(), 4));
     if (path.ends_with(".idx") && is_there(std::string(stem) + ".bin")) continue;
     try {
-      if (!is_there(index_path(path)) && layout_of(file).is_raw && !is_bin) {
+      if (!is_bin && !has_token_header(file)) {
         throw OtherFile(shown(path), "nothing in it says that it holds tokens, and it is no .bin");
       }
+      if (!is_there(index_path(path))) layout_of(file);
       inputs_.push_back(std::move(file));
     } catch (const OtherFile& error) {
       if (left_out_.lacking++ == 0) left_out_.first_lacking = error.what();

@@ -193,13 +193,15 @@ TEST_F(PrepareTokens, FoldersMayHoldOtherFiles) {
   EXPECT_EQ(result.left_out.hidden, 1);
   EXPECT_EQ(result.left_out.lacking, 4);
   EXPECT_EQ(result.left_out.first_lacking,
-            folder +
-                "/README.md: a text, not tokens: --tokens takes .npy, llm.c's and nanoGPT's "
-                ".bin, and Megatron's with its .idx");
+            folder + "/README.md: nothing in it says that it holds tokens, and it is no .bin");
+  write("f/text.bin", "This is no file of tokens.");
+  EXPECT_EQ(prepare(options({folder})).left_out.lacking, 5);
+  write("f/wide.bin", packed<std::uint32_t>(Tokens(20, 1000)));
+  expect_fault<DataError>(options({folder}), "wide.bin: its numbers look like tokens of 4 bytes");
   write("g/README.md", "# How these were made");
   // bad input: `prepare --tokens`: a folder without files of tokens | there are no files of tokens
   // in
-  // ...: 1 other file (...: a text, not tokens: ...) | 3
+  // ...: 1 other file (...: nothing in it says that it holds tokens, and it is no .bin) | 3
   expect_fault<DataError>(options({(folder_.path() / "g").string()}), "g: 1 other file (");
 }
 
