@@ -187,7 +187,7 @@ PrepareResult ShardSet::write(const ShardSide& train, const std::optional<ShardS
       const TokenShardContents own = contents_of(part_of(train, tokens_of(all), part), "train");
       if (own.stretches.empty()) {
         throw DataError(fmt::format(
-            "--shards {}: {} are too few or too long: a document is in one shard, and none would "
+            "--shards {}: {}, too few or too long: each is in one shard, and none would "
             "begin in {}",
             options_.shards, counted(static_cast<std::int64_t>(documents_of(all)), "document"),
             name));
@@ -196,6 +196,8 @@ PrepareResult ShardSet::write(const ShardSide& train, const std::optional<ShardS
     }
     if (held_out && is_mine(options_.shards)) write(kValidationShard, *held_out);
   });
+  train_.reset();
+  validation_.reset();
   PrepareResult result;
   ranks_.together([&] {
     if (ranks_.rank() == 0) result = named(validation.has_value());
