@@ -49,7 +49,10 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
   std::vector<std::string> known;
   const auto names = names_in(folder.string(), ExitStatus::kUsage);
   for (const fs::path file : names.value_or(std::vector<std::string>())) {
-    if (file.extension() == ".sbatch") known.push_back(file.stem().string());
+    if (file.extension() != ".sbatch") continue;
+    const JobTemplate found{file.stem().string(),
+                            read_small_file("the template", (folder / file).string())};
+    if (found.uses("OPTIONS")) known.push_back(found.name);  // others are complete scripts
   }
   const std::string list = fmt::format("{}", fmt::join(known, ", "));
   if (given.size() != 1) {

@@ -91,6 +91,7 @@ class Templates(ProgramTest):
 
     def names(self):
         found = sorted(path.stem for path in (self.repository / "jobs").glob("*.sbatch"))
+        found.remove("prepare")  # complete as it is
         self.assertEqual(found, ["chain", "scaling", "several_nodes", "several_nodes_gpu",
                                  "single_node", "sweep"])
         return found
@@ -129,6 +130,18 @@ class Templates(ProgramTest):
                    *sorted((self.repository / "jobs").glob("*.sh")))
         for name in self.names():
             self.check("shellcheck", self.fill(name))
+
+    def test_the_script_that_prepares_passes_its_arguments_on(self):
+        self.stand_in(("srun", '#!/bin/bash\nprintf "%s\\n" "$@" > given\n'))
+        done = subprocess.run(["bash", self.repository / "jobs/prepare.sbatch", "a b", "--output", "data"], cwd=self.folder,
+                              env={"PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_CPUS_ON_NODE": "8"},
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        given = (self.folder / "given").read_text(encoding="utf-8").splitlines()
+        self.assertIn("--cpus-per-task=8", given)
+        self.assertEqual(given[given.index("trireme"):], ["trireme", "prepare", "a b", "--output", "data"])
+        self.expect_refusal(2, "template 'prepare' is neither a file nor one of chain", "job", "prepare",
+                            "--config", "run.ini")
 
     def test_a_file_of_ones_own_is_a_template(self):
         (self.folder / "own.sbatch").write_text("n=@NODES@\n# @OPTIONS@\n", encoding="utf-8")
