@@ -100,7 +100,7 @@ class PrepareRanks : public ::testing::Test {
     return options;
   }
 
-  // Of few documents not every seed holds some out, and not all.
+  // Not every seed holds some of few documents out, and not all.
   std::uint64_t seed_that_divides(PrepareOptions options) const {
     options.output = folder_ + "/tried";
     return std::stoull(world().read_once([&] {
