@@ -67,6 +67,11 @@ models::ForeignRequest request_of(const std::string& config_json,
                     "the model keys out, they follow from config.json",
                     read.model.family, asked.family));
   }
+  if (asked.keys.contains("preset")) {
+    throw ConfigError(
+        "config.json describes the model, and a preset would add to it what it leaves at its "
+        "default: leave model.preset out");
+  }
   for (const auto& [key, value] : asked.keys) read.model.keys[key] = value;
   return read;
 }

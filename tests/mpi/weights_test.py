@@ -551,6 +551,10 @@ class Weights(ProgramTest):
         # config.json | 2
         refused(gpt2, "config.json describes a model of family gpt, but model.family is mobilenet_v2",
                 "--model.family", "mobilenet_v2")
+        # bad input: `import`: a preset, and a config.json | config.json describes the model, and a preset would add to it
+        # what it leaves at its default: leave model.preset out | 2
+        refused(llama, "config.json describes the model, and a preset would add to it what it leaves at its default: leave "
+                "model.preset out", "--model.preset", "llama3.1-8b")
 
         # bad input: `import`: a tensor that is not there | ...: holds no tensor transformer.h.2.ln_1.weight
         # (16), without which this is no GPT-2 as transformers has it (...) | 3

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -182,6 +183,18 @@ Json written_scaling(const RotaryScaling& s) {
   return json;
 }
 
+}  // namespace
+
+std::int64_t reach_of(const GptConfig& c) {
+  const RotaryScaling& s = c.rotary_scaling;
+  if (s.kind != Kind::kLongRope) return c.context;
+  const double all = s.factor * static_cast<double>(s.original_max_position_embeddings);
+  const bool whole = all == std::floor(all) && all <= limits::kCount;
+  return whole ? std::max(c.context, static_cast<std::int64_t>(all)) : c.context;
+}
+
+namespace {
+
 void write_rotary(ConfigFields& fields, const GptConfig& c, const RotaryFields& how) {
   fields.write(how.theta, written(c.rotary_theta));
   if (how.share_otherwise != 1.0 || c.rotary_share != 1.0f) {
@@ -194,10 +207,12 @@ void write_rotary(ConfigFields& fields, const GptConfig& c, const RotaryFields& 
   }
   // Version 4 of transformers reads rope_scaling, later ones both.
   const RotaryScaling& s = c.rotary_scaling;
+  const std::int64_t reach = reach_of(c);
   const bool follows = original > 0 && !s.attention_factor &&
-                       s.factor == static_cast<double>(c.context) / static_cast<double>(original);
+                       s.factor == static_cast<double>(reach) / static_cast<double>(original);
   if (how.yarn_is_long && s.kind == Kind::kLongRope && follows) {
     // Version 4 takes these three alone for Phi-3; the factor follows from the contexts.
+    fields.write("max_position_embeddings", reach);
     fields.write("rope_scaling", Json::object({{"type", "longrope"},
                                                {"short_factor", list_of(s.short_factor)},
                                                {"long_factor", list_of(s.long_factor)}}));

@@ -80,6 +80,9 @@ struct RotaryFields {
   const char* window_theta = nullptr;
   double window_theta_otherwise = 0.0;
 };
+// The positions that LongRoPE's factor is for, where the model has a part of them as its context;
+// otherwise its context. What the model computes does not depend on it.
+std::int64_t reach_of(const GptConfig& c);
 // The base, scaling and share of rotary positions in both spellings: rope_scaling with rope_theta,
 // and rope_parameters.
 void add_rotary(ConfigFields& fields, GptConfig& c, double theta, const RotaryFields& how = {});

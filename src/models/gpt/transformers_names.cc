@@ -156,6 +156,7 @@ ReadConfig read_config(const ModelType& type, const Json& json) {
 // The keys by which a type's models are told from each other.
 OptionValues compared_keys(GptConfig model) {
   model.dropout = 0.0f;
+  model.context = reach_of(model);
   if (model.positions == nn::PositionKind::kLearned) model.rotary_theta = 0.0f;
   return keys_of(simplest(std::move(model)));
 }

@@ -93,6 +93,19 @@ TEST(GptPresets, OfLongContextsAreAsTheirConfigJson) {
   }
 }
 
+// Transformers' Phi-3 takes the factor from both contexts alone.
+TEST(ForeignTypes, AShorterContextLeavesAPhiItsFactor) {
+  GptConfig c = models::gpt_preset("phi4-mini");
+  const auto written = [&] { return Json::parse(models::transformers_model(c).config()); };
+  const Json whole = written();
+  c.context = 2048;
+  EXPECT_EQ(written().dump(), whole.dump());
+  EXPECT_EQ(whole.at("model_type").text(), "phi3");
+  EXPECT_EQ(whole.at("rope_scaling").members().size(), 3u);
+  c.context = 262144;  // beyond what the factor is for
+  EXPECT_EQ(written().at("rope_scaling").at("factor").number(), 32.0);
+}
+
 TEST(GptKeys, OfEarlierModelsAreAsTheyWere) {
   for (const char* preset : {"gpt2-124m", "llama3-8b", "test-gpt", "test-llama"}) {
     const OptionValues keys = models::keys_of(models::gpt_preset(preset));
