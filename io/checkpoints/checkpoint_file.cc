@@ -91,7 +91,7 @@ std::vector<CheckpointTensor> read_tensors(const hdf5::File& file) {
   const std::string names = file.string_attribute(kChecksumsName, kTensorNamesAttribute);
   std::vector<CheckpointTensor> tensors;
   for (const std::string& path : file.datasets_below("/")) {
-    if (path == kChecksumsName) continue;
+    if (path == kChecksumsName || path.starts_with(kTextsGroup)) continue;
     const hdf5::Dataset dataset = file.dataset(path);
     CheckpointTensor tensor;
     tensor.name = path.substr(1);
@@ -137,6 +137,31 @@ const CheckpointTensor* CheckpointContents::find(const std::string& name) const 
                                      return tensor.name < wanted;
                                    });
   return at != tensors.end() && at->name == name ? &*at : nullptr;
+}
+
+CheckpointTexts read_checkpoint_texts(const std::string& path) {
+  constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  try {
+    const hdf5::File file = hdf5::File::open(path);
+    CheckpointTexts texts;
+    for (const std::string& name : file.datasets_below("/")) {
+      if (!name.starts_with(kTextsGroup)) continue;
+      const hdf5::Dataset dataset = file.dataset(name);
+      dataset.check_one_dimensional();
+      dataset.check_stored();
+      if (dataset.elements() > kMostBytes) {
+        refuse(path, fmt::format("{} has {} bytes: at most {} are read", name, dataset.elements(),
+                                 kMostBytes));
+      }
+      const auto bytes = dataset.read<std::uint8_t>();
+      texts.emplace(name.substr(kTextsGroup.size()), std::string(bytes.begin(), bytes.end()));
+    }
+    return texts;
+  } catch (const DataError& error) {
+    rethrow_as(ExitStatus::kCheckpoint, error);
+  } catch (const Hdf5Error& error) {
+    rethrow_as(ExitStatus::kCheckpoint, error);
+  }
 }
 
 CheckpointContents read_contents(const std::string& path) {

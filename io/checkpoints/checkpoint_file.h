@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "trireme/io/checkpoint.h"
 
@@ -13,5 +14,6 @@ CheckpointContents read_contents(const std::string& path);
 // Names in the HDF5 part.
 inline constexpr const char* kChecksumsName = "/checksums";
 inline constexpr const char* kTensorNamesAttribute = "tensors";
+inline constexpr std::string_view kTextsGroup = "/tokenizer/";
 
 }  // namespace trireme

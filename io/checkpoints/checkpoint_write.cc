@@ -120,6 +120,10 @@ class Writer {
   std::optional<PhaseFault> what_is_gone(const PhaseFault& fault);
 
   bool first() const { return comm_.rank() == 0; }
+  const CheckpointTexts& texts() const {
+    static const CheckpointTexts kNone;
+    return options_.texts != nullptr ? *options_.texts : kNone;
+  }
   std::vector<TensorSlice> slices_of(const std::string& name) const;  // on the host
 
   Communicator& comm_;
@@ -146,6 +150,7 @@ std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
 void Writer::reserve_space() {
   std::int64_t bytes = std::int64_t{64} << 10;
   bytes += std::ssize(info_.config);
+  for (const auto& [name, text] : texts()) bytes += 4096 + std::ssize(text);
   for (const PlannedTensor& tensor : plan_.tensors) {
     bytes += tensor.bytes();
     bytes += 4096 + 4 * std::ssize(tensor.name);  // alignment and header
@@ -173,6 +178,12 @@ void Writer::make_file() {
   for (const auto& [name, value] : info_.extra) {
     TRIREME_CHECK(!file.has_attribute("/", name), "two attributes of a checkpoint named " + name);
     file.set_attribute("/", name, value);
+  }
+  for (const auto& [name, text] : texts()) {
+    auto dataset = file.create_dataset(fmt::format("{}{}", kTextsGroup, name),
+                                       hdf5::ElementType::kU8, {std::ssize(text)});
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+    if (!text.empty()) dataset.write(0, std::span(bytes, text.size()));
   }
   std::string names;
   for (const PlannedTensor& tensor : plan_.tensors) {

@@ -46,12 +46,15 @@ ExitStatus export_on_ranks(Runtime& runtime, const ExportArguments& given) {
     report_line(
         fmt::format("{}: {}; the files have them, too", result.checkpoint, result.not_finite));
   }
+  if (!result.no_tokenizer.empty()) {
+    report_line(fmt::format("the files have no tokenizer: {}", shown(result.no_tokenizer)));
+  }
   NamedLines lines(kExportNameWidth);
   lines.add("checkpoint", result.checkpoint);
   lines.add("weights",
             fmt::format("a {}, {} tensors of {}, {}", result.format, result.tensors, given.dtype,
                         size_text(static_cast<std::uint64_t>(result.bytes))));
-  constexpr std::size_t kMostNames = 4;
+  constexpr std::size_t kMostNames = 6;
   const std::size_t count = result.files.size();
   const auto end = result.files.begin() + static_cast<std::ptrdiff_t>(std::min(count, kMostNames));
   lines.add(

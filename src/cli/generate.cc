@@ -42,9 +42,10 @@ void declare(Options& options, GenerateArguments& given) {
   options.add("seed", given.seed, "", "of the draws", at_least(0));
   options.add("stop-at-end-of-text", given.stop_at_end_of_text, "",
               "end a text where the model ends it");
-  options.add("tokenizer", given.tokenizer, "",
-              "a shard of the data that the model was trained on; default: the one named in the "
-              "checkpoint");
+  options.add(
+      "tokenizer", given.tokenizer, "",
+      "a tokenizer.json, a SentencePiece model, a folder with one, or a shard; default: the "
+      "checkpoint's own");
   options.paths({"tokenizer"});
   declare_inference(options, given.inference);
 }
@@ -66,7 +67,7 @@ TokenizerPtr tokenizer_to_continue(Communicator& comm, const InferenceModel& mod
   const ModelTokenizer opened = open_model_tokenizer(comm, model, shard);
   tasks::check_tokenizer(model.trained_on(), *opened.tokenizer, opened.origin);
   const std::string remark =
-      tasks::words_on_begin_of_text(model.trained_on(), *opened.tokenizer, opened.origin);
+      tasks::words_on_ends(model.trained_on(), *opened.tokenizer, opened.origin);
   if (comm.rank() == 0 && !remark.empty()) report_line(remark);
   return opened.tokenizer;
 }

@@ -20,6 +20,11 @@ std::string import_summary(const ImportRequest& request, const ImportResult& res
   NamedLines lines(kImportNameWidth);
   lines.add("weights", fmt::format("{}: a {}", request.from, result.format));
   lines.add("model", fmt::format("{} parameters, {}", result.parameters, result.model));
+  if (!result.tokenizer.empty()) {
+    lines.add("tokenizer", result.tokenizer);
+  } else if (!result.no_tokenizer.empty()) {
+    lines.add("tokenizer", fmt::format("none is known: {}", shown(result.no_tokenizer)));
+  }
   lines.add("checkpoint", result.checkpoint);
   lines.add("next", fmt::format("trireme train --config {} --run.folder {} --data.train ...",
                                 result.config, request.run_folder));

@@ -105,9 +105,10 @@ void declare(Options& options, PredictArguments& given) {
               "middle: a side, or height x width as in 192x256; default: that of the pictures that "
               "it was trained on");
   options.add("skip-bad", given.skips_bad, "", "leave out pictures that cannot be read");
-  options.add("tokenizer", given.tokenizer, "",
-              "texts: a shard of the data that the model was trained on; default: the one named in "
-              "the checkpoint");
+  options.add(
+      "tokenizer", given.tokenizer, "",
+      "texts: a tokenizer.json, a SentencePiece model, a folder with one, or a shard; default: "
+      "the checkpoint's own");
   options.paths({"tokenizer"});
   declare_inference(options, given.inference);
   options.add("batch.micro", given.micro, "samples", "what one replica computes at a time",

@@ -1,5 +1,8 @@
 #include "tasks/text_data.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
@@ -26,10 +29,10 @@ std::string TextData::description() const {
 }
 
 std::vector<DataMark> TextData::encoding() const {
-  return {
-      {kTokenizerAttribute, "the tokenizer of data.train", tokenizer_checksum(*data_->tokenizer())},
-      {kBeginOfTextAttribute, "begin of text of data.train",
-       begin_of_text_value(*data_->tokenizer()), true}};
+  std::vector<DataMark> marks = {{kTokenizerAttribute, "the tokenizer of data.train",
+                                  tokenizer_checksum(*data_->tokenizer())}};
+  std::ranges::move(marks_of_tokens(*data_->tokenizer()), std::back_inserter(marks));
+  return marks;
 }
 
 void TextData::check_fits(const TaskData& other) const {
@@ -47,7 +50,7 @@ void TextData::check_trained(const TrainedOn& model) const {
 }
 
 std::string TextData::remark_on(const TrainedOn& model) const {
-  return words_on_begin_of_text(model, *data_->tokenizer(), data_->shards().front().path);
+  return words_on_ends(model, *data_->tokenizer(), data_->shards().front().path);
 }
 
 std::vector<std::string> TextData::paths() const {

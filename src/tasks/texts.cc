@@ -47,7 +47,9 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
                               std::string_view remedy) {
   // Rows of a model that no token of the same tokenizer has are padding.
-  const bool may_differ = expected.tokenizer.empty() || tokens.tokenizer == expected.tokenizer;
+  const bool same_tokens = !expected.tokens.empty() && tokens.tokens == expected.tokens;
+  const bool known = !expected.tokenizer.empty() || !expected.tokens.empty();
+  const bool may_differ = !known || same_tokens || tokens.tokenizer == expected.tokenizer;
   const bool is_padded = expected.may_have_more && may_differ && !tokens.has_added &&
                          tokens.vocabulary < expected.vocabulary;
   if (tokens.vocabulary != expected.vocabulary && !is_padded) {
@@ -56,7 +58,7 @@ void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expe
                                 tokens.has_added ? " with the special ones that it lacks" : "",
                                 expected.name, expected.vocabulary, remedy));
   }
-  if (!expected.tokenizer.empty() && tokens.tokenizer != expected.tokenizer) {
+  if (!may_differ) {
     throw DataError(fmt::format("{} has another tokenizer than {}, though as many tokens: {}",
                                 tokens.name, expected.name, remedy));
   }
@@ -64,31 +66,58 @@ void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expe
 
 void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
                             const std::string& origin, std::optional<std::int32_t> given) {
-  const auto mark = std::ranges::find(model.marks, kTokenizerAttribute, &DataMark::attribute);
+  const auto mark = [&](const char* name) {
+    const auto found = std::ranges::find(model.marks, name, &DataMark::attribute);
+    return found == model.marks.end() ? std::string() : found->value;
+  };
   const std::int32_t vocabulary = given.value_or(tokenizer.vocabulary());
   check_same_tokens({.name = origin,
                      .vocabulary = vocabulary,
                      .tokenizer = tokenizer_checksum(tokenizer),
+                     .tokens = tokens_checksum(tokenizer),
                      .has_added = vocabulary > tokenizer.vocabulary()},
                     {.name = "the model of " + model.origin,
                      .vocabulary = model.facts.vocabulary.value_or(0),
-                     .tokenizer = mark == model.marks.end() ? "" : mark->value,
+                     .tokenizer = mark(kTokenizerAttribute),
+                     .tokens = mark(kTokensAttribute),
                      .may_have_more = true},
                     "use data of the tokenizer that the model was trained with");
 }
 
-std::string tasks::words_on_begin_of_text(const TrainedOn& model, const Tokenizer& tokenizer,
-                                          const std::string& origin) {
-  const auto mark = std::ranges::find(model.marks, kBeginOfTextAttribute, &DataMark::attribute);
-  const std::string own = begin_of_text_value(tokenizer);
-  if (mark == model.marks.end() || mark->value == own) return "";
-  return fmt::format("begin of text: {} in {}, {} in the model of {}", own, origin, mark->value,
-                     model.origin);
+std::vector<tasks::DataMark> tasks::marks_of_tokens(const Tokenizer& tokenizer) {
+  const auto begin = tokenizer.begin_of_text();
+  std::vector<DataMark> marks = {{kBeginOfTextAttribute, "begin of text of data.train",
+                                  begin ? std::to_string(*begin) : kNoToken, true},
+                                 {kEndOfTextAttribute, "end of text of data.train",
+                                  std::to_string(tokenizer.end_of_text()), true}};
+  if (std::string tokens = tokens_checksum(tokenizer); !tokens.empty()) {
+    marks.push_back({kTokensAttribute, "the tokens of data.train", std::move(tokens)});
+  }
+  return marks;
 }
 
-std::string begin_of_text_value(const Tokenizer& tokenizer) {
-  const auto begin = tokenizer.begin_of_text();
-  return begin ? std::to_string(*begin) : "none";
+std::string tasks::words_on_ends(const TrainedOn& model, const Tokenizer& tokenizer,
+                                 const std::string& origin) {
+  std::string words;
+  for (const DataMark& own : marks_of_tokens(tokenizer)) {
+    const auto mark = std::ranges::find(model.marks, own.attribute, &DataMark::attribute);
+    if (!own.is_told || mark == model.marks.end() || mark->value == own.value) continue;
+    words += fmt::format("{}{} is {} in {}, {} in the model of {}", words.empty() ? "" : "; ",
+                         own.attribute == kBeginOfTextAttribute ? "begin of text" : "end of text",
+                         own.value, origin, mark->value, model.origin);
+  }
+  return words;
+}
+
+std::string tokens_checksum(const Tokenizer& tokenizer) {
+  std::string text;
+  bool is_known = false;
+  for (std::int32_t token = 0; token < tokenizer.vocabulary(); ++token) {
+    const std::string_view bytes = tokenizer.bytes_of(token);
+    text += fmt::format("{}\n{}", bytes.size(), bytes);
+    is_known = is_known || !bytes.empty();
+  }
+  return is_known ? fmt::format("xxh64:{:016x}", XXH64(text.data(), text.size(), 0)) : "";
 }
 
 std::string tokenizer_checksum(const Tokenizer& tokenizer) {

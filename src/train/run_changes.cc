@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/tasks/texts.h"
 
 namespace trireme {
 namespace {
@@ -63,6 +64,9 @@ std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Co
   const CheckpointInfo& info = checkpoint.info();
   std::vector<ChangedSetting> changes = changed_settings(info.config, checkpoint.path(), config);
   for (const DataAttribute& attribute : data) {
+    // Imported weights do not know the tokenizer of any data.
+    const bool is_known = info.extra.contains(kTokenizerAttribute);
+    if (attribute.mark.attribute == kTokensAttribute && is_known) continue;
     const auto before = info.extra.find(attribute.mark.attribute);
     if (before == info.extra.end() || before->second == attribute.mark.value) continue;
     changes.push_back(changed_data(attribute, before->second));

@@ -17,6 +17,7 @@
 #include "trireme/ops/convolution.h"
 #include "trireme/optim/learning_rate_table.h"
 #include "trireme/setup/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tokenizer.h"
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/setup/step_setup.h"
@@ -244,6 +245,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
   foreign_format_ = foreign_format(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/false);
+  take_brought_files(checkpoint);
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
                          checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));
@@ -328,7 +330,52 @@ std::string RunCheckpoints::words_on_averages(const Checkpoint& checkpoint) cons
              : "the average of the weights begins with these";
 }
 
+void RunCheckpoints::take_brought_files(const Checkpoint& checkpoint) {
+  const TokenizerPtr tokenizer = run_.data.tokenizer();
+  const auto found = checkpoint.info().extra.find(kTokensAttribute);
+  const bool same = tokenizer && found != checkpoint.info().extra.end() &&
+                    found->second == tokens_checksum(*tokenizer);
+  if (!same) return;
+  run_.runtime.world().read_once([&] {
+    tokenizer_.brought = brought_files(checkpoint.path());
+    return std::string();
+  });
+}
+
+void RunCheckpoints::write_tokenizer() {
+  if (has_written_tokenizer_) return;
+  has_written_tokenizer_ = true;
+  tokenizer_.tokenizer = run_.data.tokenizer();
+  if (!tokenizer_.tokenizer) return;
+  const std::int64_t context = models::resolve(run_.config.model, {}).plan.length;
+  run_.runtime.world().read_once([&] {
+    std::map<std::string, std::string> files;
+    try {
+      files = files_for_others(tokenizer_, context);
+    } catch (const DataError&) {  // no other program has such a tokenizer
+      return std::string();
+    }
+    run_.folder.check_still_ours();
+    write_tokenizer_folder(run_.folder.path(), files);
+    return std::string();
+  });
+}
+
+// An imported checkpoint knows of a run the model alone, with its tokens, and of that what the
+// weights are for: dropout and smoothed labels belong to the training (models/README.md).
+void RunCheckpoints::erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const {
+  const std::vector<tasks::DataMark> marks = run_.data.encoding();
+  std::erase_if(changes, [&](const ChangedSetting& change) {
+    const bool is_of_training =
+        change.name == "model.dropout" || change.name == "model.label_smoothing";
+    const bool is_of_tokens =
+        std::ranges::find(marks, change.name, &tasks::DataMark::setting) != marks.end();
+    return is_of_training || !(is_of_tokens || change.name.starts_with("model."));
+  });
+}
+
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
+  take_brought_files(checkpoint);
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
   // Imported weights have no optimizer: it starts with zeros.
@@ -356,12 +403,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     throw;
   }
   std::vector<ChangedSetting> changes = changes_since(checkpoint, run_.config, recorded_contents());
-  // An imported checkpoint knows of a run the model alone, and of that what the weights are for:
-  // dropout and smoothed labels belong to the training (models/README.md).
-  std::erase_if(changes, [&](const ChangedSetting& change) {
-    return imported && (!change.name.starts_with("model.") || change.name == "model.dropout" ||
-                        change.name == "model.label_smoothing");
-  });
+  if (imported) erase_what_imports_do_not_know(changes);
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
@@ -507,7 +549,11 @@ std::string RunCheckpoints::save(const Position& position) {
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
+  write_tokenizer();
+  CheckpointTexts texts;
+  if (run_.runtime.rank() == 0) add_tokenizer(tokenizer_, info, texts);
   CheckpointOptions options;
+  options.texts = &texts;
   options.keep = run_.config.checkpoint.keep;
   if (position.skipped_since && !before_skipped_.empty()) {
     options.spared = step_of_checkpoint(std::filesystem::path(before_skipped_).filename().string());

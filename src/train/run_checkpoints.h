@@ -13,6 +13,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/dataset.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/io/tokenizer_files.h"
 #include "trireme/ops/attention.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
@@ -77,6 +78,11 @@ class RunCheckpoints {
 
  private:
   Position restore(const Checkpoint& checkpoint);
+  void erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const;
+  // Collective over the world. Files that came with the weights stay with a run on the same tokens.
+  void take_brought_files(const Checkpoint& checkpoint);
+  // Collective over the world, at the first checkpoint: the folder `tokenizer` of the run.
+  void write_tokenizer();
   void begin();
   void take_weights(const Checkpoint& checkpoint);
   std::string newest_before(const std::string& checkpoint, std::int64_t step) const;
@@ -111,6 +117,8 @@ class RunCheckpoints {
   std::string foreign_format_;  // of what this start took its weights from
   // The newest checkpoint that was written, or gone on from, when the last step had changed the
   // weights; empty: there is none.
+  TokenizerFiles tokenizer_;  // of the data; what was brought is known on rank 0
+  bool has_written_tokenizer_ = false;
   std::string before_skipped_;
 };
 

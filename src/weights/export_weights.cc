@@ -8,12 +8,14 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
 #include "trireme/setup/checkpoint_tensors.h"
+#include "trireme/setup/checkpoint_tokenizer.h"
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/tasks/pictures.h"
@@ -133,6 +135,7 @@ class Export {
     }
     std::map<std::string, std::string, std::less<>> beside;
     if (foreign_.config) beside.emplace(kConfigName, foreign_.config());
+    beside.merge(tokenizer_files());
     SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
                              request_.most_bytes, beside);
     move_all([&](std::size_t tensor, std::int64_t first, const void* from, std::int64_t bytes) {
@@ -141,6 +144,29 @@ class Export {
     ExportResult result = result_of(foreign_.format, writer.finish());
     for (const auto& [name, text] : beside) result.files.push_back(name);
     return result;
+  }
+
+  // Collective over the world. Files of the tokenizer, which other programs read, contents by name.
+  std::map<std::string, std::string, std::less<>> tokenizer_files() {
+    const std::string packed = world_.read_once([&] {
+      Json all = Json::array();
+      const TokenizerFiles files =
+          read_tokenizer_files(checkpoint_.path(), checkpoint_.info().extra);
+      try {
+        for (const auto& [name, text] : files_for_others(files, model_.plan.length)) {
+          all.push_back(Json::array({name, text}));
+        }
+      } catch (const DataError& error) {
+        no_tokenizer_ = error.what();
+      }
+      return all.to_cbor();
+    });
+    std::map<std::string, std::string, std::less<>> files;
+    const Json all = Json::from_cbor(packed);
+    for (const Json& one : all.items()) {
+      files.emplace(one.at(0).text(), one.at(1).text());
+    }
+    return files;
   }
 
   ExportResult write_onnx() {
@@ -179,6 +205,7 @@ class Export {
             .tensors = foreign_.tensors.size(),
             .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
             .files = std::move(files),
+            .no_tokenizer = no_tokenizer_,
             .not_finite = finite_.fault(world_)};
   }
 
@@ -243,6 +270,7 @@ class Export {
   models::Model model_;
   models::ForeignModel foreign_ = {};  // or the weights of the graph
   FiniteValues finite_;
+  std::string no_tokenizer_;  // on rank 0: why the files have none
 };
 
 }  // namespace

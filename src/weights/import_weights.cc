@@ -19,6 +19,7 @@
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/setup/checkpoint_tokenizer.h"
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/setup/hang_limit.h"
@@ -34,14 +35,18 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kReadAtOnce = std::int64_t{1} << 20;  // elements
 
+constexpr ExitStatus kOfImport = ExitStatus::kCheckpoint;
+
+// The folder that weights are in.
+std::string folder_of(const std::string& from) {
+  return look_ahead(from, kOfImport).is_folder() ? from : fs::path(from).parent_path().string();
+}
+
 // Returns the config.json beside the files, as text; empty if there is none.
 std::string read_config_json(Communicator& comm, const std::string& from) {
   return comm.read_once([&]() -> std::string {
-    constexpr ExitStatus kOfImport = ExitStatus::kCheckpoint;
-    const fs::path folder =
-        look_ahead(from, kOfImport).is_folder() ? fs::path(from) : fs::path(from).parent_path();
     // A class takes some 50 bytes, and models of pictures may have tens of thousands.
-    const std::string path = (folder / "config.json").string();
+    const std::string path = (fs::path(folder_of(from)) / "config.json").string();
     std::string text = read_if_there(path, kOfImport, std::size_t{16} << 20).value_or("");
     if (text.starts_with(kPointerOfLfs)) {
       throw DataError(fmt::format("{}: {}", path, kWordsOnLfs));
@@ -105,16 +110,20 @@ class Import {
   ImportResult run(Runtime& runtime, const std::string& folder_path) {
     RunFolder folder(world_, folder_path);
     check_empty(folder);
+    take_tokenizer(folder);
     pieces_ = foreign_pieces(foreign_, 0, foreign_.tensors.size(), world_.rank(), world_.size());
     read();
-    ImportResult result{.format = foreign_.format,
-                        .model = model_.plan.description,
-                        .parameters = model_.plan.parameters,
-                        .checkpoint = write(runtime, folder),
-                        .config = folder.file("config.ini"),
-                        .not_read = request_.not_read,
-                        .untied = untied_,
-                        .left_out = left_out_};
+    ImportResult result{
+        .format = foreign_.format,
+        .model = model_.plan.description,
+        .parameters = model_.plan.parameters,
+        .checkpoint = write(runtime, folder),
+        .config = folder.file("config.ini"),
+        .not_read = request_.not_read,
+        .untied = untied_,
+        .left_out = left_out_,
+        .tokenizer = tokenizer_.tokenizer ? tokenizer_.tokenizer->description() : "",
+        .no_tokenizer = no_tokenizer_};
     world_.read_once([&] {
       try {
         write_whole_file(result.config, model_to_ini(model_.request));
@@ -338,6 +347,22 @@ class Import {
     throw DataError(fmt::format("{}: {}; --allow-nonfinite true takes them", from_, fault));
   }
 
+  // Collective over the world. Happens before the long part.
+  void take_tokenizer(const RunFolder& folder) {
+    if (!model_.data.vocabulary) return;
+    world_.read_once([&]() -> std::string {
+      tokenizer_ = tokenizer_files_in(folder_of(from_), no_tokenizer_);
+      const auto vocabulary = *model_.data.vocabulary;
+      if (tokenizer_.tokenizer && tokenizer_.tokenizer->vocabulary() > vocabulary) {
+        no_tokenizer_ = fmt::format("it has {} tokens, the model {}",
+                                    tokenizer_.tokenizer->vocabulary(), vocabulary);
+        tokenizer_.tokenizer = nullptr;
+      }
+      if (!tokenizer_.brought.empty()) write_tokenizer_folder(folder.path(), tokenizer_.brought);
+      return "";
+    });
+  }
+
   void check_empty(const RunFolder& folder) {
     world_.read_once([&]() -> std::string {
       const auto is_there = [&](const char* name) {
@@ -361,10 +386,13 @@ class Import {
     CheckpointInfo info;
     info.config = model_to_ini(model_.request);
     info.extra[kImportedAttribute] = foreign_.format;
+    CheckpointTexts texts;  // on rank 0
+    add_tokenizer(tokenizer_, info, texts);
     std::vector<TensorSlice> slices;
     for (const ForeignPiece& piece : pieces_) slices.push_back(piece.slice);
     return write_checkpoint(world_, runtime.recorder(), folder.checkpoints(), info, slices,
                             {.generation = folder.generation(),
+                             .texts = &texts,
                              .check_still_ours = [&] { folder.check_still_ours(); }});
   }
 
@@ -381,6 +409,8 @@ class Import {
   std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model
   std::vector<std::string> left_out_;             // tensors in the files
   std::vector<ForeignPiece> pieces_;
+  TokenizerFiles tokenizer_;  // on rank 0
+  std::string no_tokenizer_;  // on rank 0: why it is null
 };
 
 }  // namespace

@@ -225,8 +225,9 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
   const auto texts = tasks::texts(open({{shard("a.h5", 40, 38)}}), true);
   EXPECT_EQ(texts->samples(), 3u);
   EXPECT_EQ(texts->facts().vocabulary, 257);
-  ASSERT_EQ(texts->encoding().size(), 1u);
-  EXPECT_EQ(texts->encoding()[0].attribute, "tokenizer");
+  std::string attributes;
+  for (const tasks::DataMark& mark : texts->encoding()) attributes += mark.attribute + " ";
+  EXPECT_EQ(attributes, "tokenizer begin_of_text end_of_text token_bytes ");
   // Samples past the end are padding, which has no targets.
   const auto evaluated = texts->read_steps(
       [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {

@@ -304,9 +304,9 @@ class Weights(ProgramTest):
             self.assertNotIn("starting from", text)
         after = self.expect_done("eval", "--checkpoint", "weights", "--data", "data/train.h5")
         self.assertEqual(re.search(r"(?m)^loss.*", after)[0], re.search(r"(?m)^loss.*", before)[0])
-        # bad input: `generate`: imported weights, and no tokenizer | ...: no training data is known of imported
-        # weights: --tokenizer SHARD names any shard of the model's tokenizer | 2
-        self.expect_refusal(2, "no training data is known of imported weights: --tokenizer SHARD", "generate",
+        # bad input: `generate`: imported weights, and no tokenizer | ...: these weights came without a tokenizer that
+        # is read: --tokenizer PATH names a tokenizer.json, a SentencePiece model, a folder with one, or a shard | 2
+        self.expect_refusal(2, "these weights came without a tokenizer that is read: --tokenizer PATH names", "generate",
                             "--checkpoint", "weights", "--prompt", "a")
         self.check_starts()
 

@@ -27,12 +27,16 @@ struct CheckpointInfo {
   std::map<std::string, std::string> extra;  // further attributes of the file
 };
 
+// Files that a checkpoint keeps besides its tensors, by their names: the datasets /tokenizer/NAME.
+using CheckpointTexts = std::map<std::string, std::string>;
+
 struct CheckpointOptions {
   int keep = 0;  // after writing, only the newest `keep` checkpoints stay; 0: all of them
   std::optional<std::int64_t> spared = {};  // a step whose checkpoint stays all the same
   // The generation of the run folder's holder (run_folder.h). It is part of the unfinished file's
   // name, so ranks that outlived an earlier start of the run never touch the files of a later one.
   std::int64_t generation = 0;
+  const CheckpointTexts* texts = nullptr;  // those of rank 0 count
   // Called on rank 0 before the file is begun and right before it gets its final name. It throws
   // to give the checkpoint up.
   std::function<void()> check_still_ours;
@@ -74,6 +78,11 @@ CheckpointContents inspect_checkpoint(const std::string& path);
 
 // Checks everything, on this process alone. Throws CheckpointError.
 CheckpointContents verify_checkpoint(const std::string& path);
+
+// Returns what CheckpointOptions::texts were, on this process alone; nothing where there were none.
+// The closing record covers them, so a checkpoint that is open has them as they were. Throws
+// CheckpointError.
+CheckpointTexts read_checkpoint_texts(const std::string& path);
 
 // How the ranks that read a checkpoint are grouped. The world consists of replicas. Each rank of a
 // replica may want any slices; together they want every element that any rank of the world wants.

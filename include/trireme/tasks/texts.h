@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/io/dataset.h"
 #include "trireme/io/tokenizer.h"
@@ -31,9 +32,21 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 std::string tokenizer_checksum(const Tokenizer& tokenizer);
 inline constexpr const char* kTokenizerAttribute = "tokenizer";
 
-// Whether texts begin with a token, as checkpoints keep it: its number, or "none".
+// Identifies what tokens stand for, whatever file says it: a hash of the bytes of each, none of
+// special ones. Empty where none stands for any.
+std::string tokens_checksum(const Tokenizer& tokenizer);
+inline constexpr const char* kTokensAttribute = "token_bytes";
+inline constexpr const char* kNoToken = "none";
+
+// The tokens around texts, as checkpoints keep them: numbers, or "none".
 inline constexpr const char* kBeginOfTextAttribute = "begin_of_text";
-std::string begin_of_text_value(const Tokenizer& tokenizer);
+inline constexpr const char* kEndOfTextAttribute = "end_of_text";
+
+namespace tasks {
+// What a checkpoint says of the tokens of its weights, whatever they were trained on: the last
+// three of the attributes above.
+std::vector<DataMark> marks_of_tokens(const Tokenizer& tokenizer);
+}  // namespace tasks
 
 namespace tasks {
 
@@ -42,13 +55,14 @@ struct KnownTokens {
   std::string name;             // in errors: "data.train", "the model of FILE"
   std::int32_t vocabulary = 0;  // with the special tokens that a task adds to the tokenizer's
   std::string tokenizer = {};   // tokenizer_checksum; empty: not known
+  std::string tokens = {};      // tokens_checksum; empty: not known
   bool has_added = false;       // whether a task added some; the error tells it
   bool may_have_more = false;   // of a model: whether it may have more rows than tokens
 };
 // Throws DataError unless both have the same tokens, as far as is known: compares the sizes of the
-// vocabularies, then the checksums. A model with more rows than these tokens has padding, unless
-// its own tokens are known to be others, or a task added some behind them. `remedy` says in the
-// error what would be right.
+// vocabularies, then the checksums of the tokenizers, and where these differ those of the tokens. A
+// model with more rows than these tokens has padding, unless its own tokens are known to be others,
+// or a task added some behind them. `remedy` says in the error what would be right.
 void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
                        std::string_view remedy);
 
@@ -59,10 +73,10 @@ void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
 void check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer, const std::string& origin,
                      std::optional<std::int32_t> vocabulary = {});
 
-// Tells where texts of this tokenizer begin in another way than those that the model was trained
-// on, as far as its checkpoint tells; empty: they do not.
-std::string words_on_begin_of_text(const TrainedOn& model, const Tokenizer& tokenizer,
-                                   const std::string& origin);
+// Tells where texts of this tokenizer have other tokens around them than those that the model was
+// trained on, as far as its checkpoint tells; empty: they have not.
+std::string words_on_ends(const TrainedOn& model, const Tokenizer& tokenizer,
+                          const std::string& origin);
 
 // The sum of -log2 p over all tokens of a text of so many bytes, for a byte. `loss_sum` is in nats.
 double bits_per_byte(double loss_sum, std::int64_t bytes);

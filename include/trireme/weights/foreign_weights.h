@@ -29,12 +29,15 @@ struct ImportResult {
   std::vector<std::string> not_read;  // fields of config.json that we do not know
   std::string untied;                 // a head that the description ties, and that is its own
   std::vector<std::string> left_out;  // tensors of parts that our model does not have
+  // On rank 0: the tokenizer beside the weights, for people, and why there is none.
+  std::string tokenizer, no_tokenizer;
 };
 
 // Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an
-// optimizer's. Each rank holds an equal part of the model, whatever tensors it lies in. Throws
-// DataError for files that are missing, malformed, or hold another model, ConfigError for a model
-// that cannot be had or does not fit into the memory of the nodes, RunFolderError for the folder.
+// optimizer's. Of models of texts it takes the tokenizer's files in the same folder along. Each
+// rank holds an equal part of the model, whatever tensors it lies in. Throws DataError for files
+// that are missing, malformed, or hold another model, ConfigError for a model that cannot be had or
+// does not fit into the memory of the nodes, RunFolderError for the folder.
 ImportResult import_weights(Runtime& runtime, const ImportRequest& request);
 
 // The names of the files of a model as a graph of ONNX.
@@ -58,13 +61,15 @@ struct ExportResult {
   std::size_t tensors = 0;
   std::int64_t bytes = 0;          // of the tensors
   std::vector<std::string> files;  // names in the folder
+  std::string no_tokenizer = {};   // on rank 0: why the tokenizer could not be written
   std::string not_finite;          // how many weights are NaN or infinite, and where; empty: none
 };
 
-// Collective over the world. Writes the weights and states of a checkpoint, and config.json where
-// safetensors have one, or the model's graph. A rank holds no more at a time than its part of some
-// tensors. Throws CheckpointError, ConfigError for a model that the format does not have, DataError
-// for a number that the type cannot hold, RunFolderError for the folder.
+// Collective over the world. Writes the weights and states of a checkpoint, with config.json and
+// the tokenizer's files where safetensors have them, or the model's graph. A rank holds no more at
+// a time than its part of some tensors. Throws CheckpointError, ConfigError for a model that the
+// format does not have, DataError for a number that the type cannot hold, RunFolderError for the
+// folder.
 ExportResult export_weights(Runtime& runtime, const ExportRequest& request);
 
 }  // namespace trireme
