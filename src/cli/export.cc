@@ -46,9 +46,7 @@ ExitStatus export_on_ranks(Runtime& runtime, const ExportArguments& given) {
     report_line(
         fmt::format("{}: {}; the files have them, too", result.checkpoint, result.not_finite));
   }
-  if (!result.no_tokenizer.empty()) {
-    report_line(fmt::format("the files have no tokenizer: {}", shown(result.no_tokenizer)));
-  }
+  if (!result.remark.empty()) report_line(shown(result.remark));
   NamedLines lines(kExportNameWidth);
   lines.add("checkpoint", result.checkpoint);
   lines.add("weights",

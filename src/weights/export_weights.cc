@@ -19,6 +19,7 @@
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/tasks/pictures.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/weights/foreign_weights.h"
 
 #include "weights/foreign_pieces.h"
@@ -134,8 +135,8 @@ class Export {
       tensors.push_back({tensor.name, {extents.begin(), extents.end()}});
     }
     std::map<std::string, std::string, std::less<>> beside;
-    if (foreign_.config) beside.emplace(kConfigName, foreign_.config());
-    beside.merge(tokenizer_files());
+    if (foreign_.config) beside.emplace(kConfigName, with_tokens_around(foreign_.config()));
+    beside.merge(tokenizer_files(foreign_.config ? foreign_.config() : "{}"));
     SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
                              request_.most_bytes, beside);
     move_all([&](std::size_t tensor, std::int64_t first, const void* from, std::int64_t bytes) {
@@ -146,8 +147,21 @@ class Export {
     return result;
   }
 
+  // config.json with the tokens that begin and end texts, where the checkpoint knows them.
+  std::string with_tokens_around(const std::string& config) const {
+    const auto& extra = checkpoint_.info().extra;
+    Json json = Json::parse(config);
+    for (const auto& [field, attribute] : {std::pair("bos_token_id", kBeginOfTextAttribute),
+                                           {"eos_token_id", kEndOfTextAttribute}}) {
+      const auto token = extra.find(attribute);
+      const bool is_known = token != extra.end() && token->second != kNoToken;
+      if (is_known && json.find(field) != nullptr) json[field] = std::stoi(token->second);
+    }
+    return json.dump(2) + "\n";
+  }
+
   // Collective over the world. Files of the tokenizer, which other programs read, contents by name.
-  std::map<std::string, std::string, std::less<>> tokenizer_files() {
+  std::map<std::string, std::string, std::less<>> tokenizer_files(const std::string& config) {
     const std::string packed = world_.read_once([&] {
       Json all = Json::array();
       const TokenizerFiles files =
@@ -156,8 +170,15 @@ class Export {
         for (const auto& [name, text] : files_for_others(files, model_.plan.length)) {
           all.push_back(Json::array({name, text}));
         }
+        const Json described = Json::parse(config);
+        const Json* type = described.find("model_type");
+        if (files.tokenizer && files.brought.empty() && type && type->text() == "qwen2") {
+          remark_ =
+              "AutoTokenizer of transformers 5 gives any qwen2 the tokens of Qwen's own tokenizer: "
+              "PreTrainedTokenizerFast.from_pretrained loads the one in this folder";
+        }
       } catch (const DataError& error) {
-        no_tokenizer_ = error.what();
+        remark_ = fmt::format("the files have no tokenizer: {}", error.what());
       }
       return all.to_cbor();
     });
@@ -205,7 +226,7 @@ class Export {
             .tensors = foreign_.tensors.size(),
             .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
             .files = std::move(files),
-            .no_tokenizer = no_tokenizer_,
+            .remark = remark_,
             .not_finite = finite_.fault(world_)};
   }
 
@@ -270,7 +291,7 @@ class Export {
   models::Model model_;
   models::ForeignModel foreign_ = {};  // or the weights of the graph
   FiniteValues finite_;
-  std::string no_tokenizer_;  // on rank 0: why the files have none
+  std::string remark_;  // ExportResult::remark
 };
 
 }  // namespace

@@ -55,6 +55,13 @@ class TokenizerFiles(ProgramTest):
     def held(self, folder, names):
         return {name: (self.folder / folder / name).read_bytes() for name in names}
 
+    def check_ends(self, folder, brought, begin, end):
+        """config.json has the tokens around texts."""
+        added = json.loads(brought["tokenizer.json"])["added_tokens"]
+        numbers = {one["content"]: one["id"] for one in added}
+        config = json.loads((self.folder / folder / "config.json").read_text())
+        self.assertEqual((config["bos_token_id"], config["eos_token_id"]), (numbers[begin], numbers[end]))
+
     def generated(self, run, *arguments):
         done = self.run_program("generate", "--checkpoint", run, "--prompt", "robin", "--tokens", 8, *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -71,6 +78,7 @@ class TokenizerFiles(ProgramTest):
         self.assertEqual(self.generated("run", "--tokenizer", "run/tokenizer"), text)
         self.expect_done("export", "--checkpoint", "run", "--output", "out", before=[self.mpiexec, "-n", 2])
         self.assertEqual(self.held("out", brought), brought)
+        self.check_ends("out", brought, "<|begin_of_text|>", "<|eot_id|>")
         # They stay with the run that goes on.
         data = self.prepare("data", "--tokenizer", "run/tokenizer")
         inspected = self.expect_done("data", "inspect", data / "train.h5")
@@ -128,6 +136,9 @@ class TokenizerFiles(ProgramTest):
             names = ["tokenizer.json", "tokenizer_config.json"]
             written = self.held(f"{name}-run/tokenizer", names)
             self.assertEqual(self.held(f"{name}-out", names), written)
+            config = json.loads((self.folder / f"{name}-out/config.json").read_text())
+            self.assertIsNone(config["bos_token_id"])
+            self.assertIsNotNone(config["eos_token_id"])
             text = self.generated(f"{name}-run", "--tokenizer", f"{name}-run/tokenizer")
             shutil.rmtree(data)
             self.assertEqual(self.generated(f"{name}-run"), text)

@@ -61,7 +61,7 @@ struct ExportResult {
   std::size_t tensors = 0;
   std::int64_t bytes = 0;          // of the tensors
   std::vector<std::string> files;  // names in the folder
-  std::string no_tokenizer = {};   // on rank 0: why the tokenizer could not be written
+  std::string remark = {};         // on rank 0: what others may miss of the tokenizer
   std::string not_finite;          // how many weights are NaN or infinite, and where; empty: none
 };
 

@@ -8,6 +8,10 @@ folder=$builds/venv-lm-eval
 if [ "${1-}" = --make ]; then
   python3 -m venv "$folder" || exit 1
   for packages in "$builds"/venv-torch/lib/python3*/site-packages; do
+    [ -d "$packages" ] || {
+      echo "build/venv-torch is missing: tests/support/torch_venv.sh makes it"
+      exit 1
+    }
     echo "$packages" > "$(echo "$folder"/lib/python3*/site-packages)/torch.pth" || exit 1
   done
   "$folder/bin/python" -m pip install --quiet 'lm_eval[hf]' && : > "$folder/.complete"
