@@ -6,13 +6,15 @@
 #                                                             pictures a step, in micro-batches of MICRO (128)
 #   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens, 512
 #                                                             at most
+#   perf/train_step.sh --decoders [STEPS [PRESET...]]         the same of qwen3-0.6b and gemma3-270m: 2 sequences a step
+#                                                             of CONTEXT (256) tokens
 # On a CPU without instructions for bf16 it measures fp32 alone; DTYPES="fp32 bf16" names what to measure.
 # PyTorch lives in build/venv-torch, which tests/support/torch_venv.sh makes where it is missing; set TORCH_PYTHON to
 # use another, and TRIREME to use another program than the one of build/release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 device=cpu kind=texts
-if [[ ${1:-} == --pictures || ${1:-} == --masked ]]; then
+if [[ ${1:-} == --pictures || ${1:-} == --masked || ${1:-} == --decoders ]]; then
   kind=${1#--}
   shift
 elif [[ ${1:-} == --device ]]; then
@@ -28,6 +30,10 @@ case $device in
       pictures)
         batch=128 presets=("${contexts[@]}")
         [[ ${#presets[@]} -gt 0 ]] || presets=(mobilenet_v2-cifar resnet18-cifar)
+        ;;
+      decoders)
+        batch=2 presets=("${contexts[@]}")
+        [[ ${#presets[@]} -gt 0 ]] || presets=(qwen3-0.6b gemma3-270m)
         ;;
       masked)
         batch=8
@@ -66,6 +72,14 @@ for precision in "${precisions[@]}"; do
       step=(--preset "$preset" --batch "$batch" --micro "${MICRO:-$batch}" --dtype "$precision" --threads "$(nproc)")
       "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
       "$python" perf/picture_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps"
+    done
+    continue
+  fi
+  if [[ $kind == decoders ]]; then
+    for preset in "${presets[@]}"; do
+      step=(--preset "$preset" --batch "$batch" --context "${CONTEXT:-256}" --dtype "$precision" --threads "$(nproc)")
+      "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
+      "$python" perf/decoder_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps"
     done
     continue
   fi

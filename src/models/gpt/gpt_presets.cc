@@ -106,6 +106,11 @@ GptConfig gemma3(std::int64_t layers, std::int64_t width, std::int64_t heads, st
   return config;
 }
 
+GptConfig with_context(GptConfig config, std::int64_t context) {
+  config.context = context;
+  return config;
+}
+
 GptConfig with_window(GptConfig config, std::int64_t window) {
   config.window = window;
   return config;
@@ -258,6 +263,7 @@ const Presets& presets() {
       {"gemma2-2b", gemma2(26, 2304, 8, 4, 9216, 256, 256)},
       {"gemma2-9b", gemma2(42, 3584, 16, 8, 14336, 256, 256)},
       {"gemma2-27b", gemma2(46, 4608, 32, 16, 36864, 128, 144)},
+      {"gemma3-270m", with_context(gemma3(18, 640, 4, 1, 2048, 512), 32768)},
       {"gemma3-1b", gemma3(26, 1152, 4, 1, 6912, 512)},
       {"gemma3-4b", gemma3(34, 2560, 8, 4, 10240, 1024)},
       {"gemma3-12b", gemma3(48, 3840, 16, 8, 15360, 1024)},
