@@ -79,6 +79,7 @@ void PosixFile::write(std::int64_t offset, const void* bytes, std::size_t count)
 void PosixFile::reserve(std::int64_t bytes) {
   // Uses fallocate(2), because posix_fallocate writes every block if the file system cannot reserve
   // space. In that case we compare the free space instead.
+  if (bytes == 0) return;
   const std::int64_t free = free_bytes(descriptor_);
   int reason = 0;
   do {

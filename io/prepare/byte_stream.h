@@ -40,14 +40,17 @@ class FileBytes final : public ByteStream {
   std::size_t read(char* to, std::size_t count) override {
     const std::size_t size = file_.read(to, std::min<std::uint64_t>(count, left_));
     left_ -= size;
-    bytes_read_ += size;
+    *bytes_read_ += size;
     return size;
   }
   std::uint64_t lines_before() const override;
   const std::string& path() const { return path_; }
-  std::uint64_t bytes_read() const { return bytes_read_; }  // also while another thread reads
+  std::uint64_t bytes_read() const { return *bytes_read_; }  // also while another thread reads
+  // The same for who outlives the file.
+  using Counter = std::shared_ptr<const std::atomic<std::uint64_t>>;
+  Counter counter() const { return bytes_read_; }
   // So much of it has been read in another way.
-  void passed(std::uint64_t bytes) { bytes_read_ = bytes; }
+  void passed(std::uint64_t bytes) { *bytes_read_ = bytes; }
 
  private:
   std::string path_;
@@ -55,7 +58,8 @@ class FileBytes final : public ByteStream {
   std::uint64_t begin_ = 0;
   std::uint64_t left_ = std::numeric_limits<std::uint64_t>::max();
   mutable std::optional<std::uint64_t> lines_before_;  // once somebody has asked
-  std::atomic<std::uint64_t> bytes_read_ = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>> bytes_read_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 // A stream whose first bytes, up to `most`, can be seen before they are read.

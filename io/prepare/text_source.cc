@@ -65,7 +65,7 @@ void TextSource::open_next() {
   }
   const TextInput& input = inputs_.files[next_input_++];
   auto file = std::make_unique<FileBytes>(input.file.path, options_.standard_input);
-  file_ = file.get();
+  of_file_ = file->counter();
   entry_ =
       input.kind == TextKind::kParquet
           ? open_parquet(std::move(file), input.named, options_, remarks_)
@@ -76,7 +76,7 @@ void TextSource::open_part() {
   const TextInput& input = inputs_.files[portion_.first];
   if (input.kind == TextKind::kParquet) {
     auto file = std::make_unique<FileBytes>(input.file.path, -1);
-    file_ = file.get();
+    of_file_ = file->counter();
     const std::size_t first = portion_.part * portion_.step;
     entry_ = open_parquet(std::move(file), input.named, options_, remarks_,
                           {first, first + portion_.step});
@@ -84,7 +84,7 @@ void TextSource::open_part() {
   }
   if (part_.first == part_.second) return;
   auto file = std::make_unique<FileBytes>(input.file.path, part_.first, part_.second);
-  file_ = file.get();
+  of_file_ = file->counter();
   if (input.json_lines) {
     entry_ = open_json_lines_part(std::move(file), options_, remarks_);
     return;
@@ -99,7 +99,7 @@ void TextSource::open_part() {
 bool TextSource::read_chunk(TextChunk& chunk) {
   while (left_ > 0) {
     if (entry_ && entry_->next(chunk, left_)) break;
-    if (file_ != nullptr) bytes_read_ += std::exchange(file_, nullptr)->bytes_read();
+    if (of_file_ != nullptr) bytes_read_ += *std::exchange(of_file_, nullptr);
     entry_.reset();
     if (next_input_ == portion_.end) return false;
     open_next();
@@ -114,7 +114,7 @@ bool TextSource::read_chunk(TextChunk& chunk) {
 }
 
 std::uint64_t TextSource::bytes_read() const {
-  return bytes_read_ + (file_ == nullptr ? 0 : file_->bytes_read());
+  return bytes_read_ + (of_file_ == nullptr ? 0 : of_file_->load());
 }
 
 bool TextSource::next(TextChunk& chunk) {

@@ -55,7 +55,7 @@ class TextSource {
   TextRemarks remarks_;
   std::uint64_t bytes_read_ = 0, text_bytes_ = 0;
   std::size_t next_input_;
-  const FileBytes* file_ = nullptr;   // that is being read
+  FileBytes::Counter of_file_;        // that is being read
   std::unique_ptr<TextEntry> entry_;  // what it holds
   std::deque<TextChunk> replay_;      // read for a sample, not yet returned
 };

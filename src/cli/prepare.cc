@@ -350,13 +350,23 @@ void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
                                                 words_on_sender(signal), shown(output)));
 }
 
+// Null where no thread can be had: then a signal ends the process as it does any other.
+std::shared_ptr<const StopSignals> signals_if_possible() {
+  try {
+    return std::make_shared<const StopSignals>();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 // Prepares, and shows the progress and the summary. All ranks look for signals.
 template <class PrepareKind, class Run>
-ExitStatus show_preparation(const StopSignals& signals, PrepareKind options, Run prepare_kind,
+ExitStatus show_preparation(const StopSignals* signals, PrepareKind options, Run prepare_kind,
                             bool speaks = true) {
   PrepareProgressLine line;
   options.progress = [&](const PrepareProgress& progress) {
-    if (signals.arrived() != 0) stop(signals.arrived(), options.output);
+    const int signal = signals != nullptr ? signals->arrived() : 0;
+    if (signal != 0) stop(signal, options.output);
     if (speaks) line.show(progress);
   };
   const auto result = prepare_kind(options);
@@ -371,8 +381,8 @@ Work image_work(const PrepareImagesOptions& options) {
   require_single_process("prepare --images");
   return {.alone =
               [options] {
-                const StopSignals signals;
-                return show_preparation(signals, options, prepare_images);
+                const auto signals = signals_if_possible();
+                return show_preparation(signals.get(), options, prepare_images);
               },
           .on_ranks = {}};
 }
@@ -385,7 +395,7 @@ ExitStatus prepare_on_ranks(Runtime& runtime, const StopSignals& signals, Prepar
   runtime.set_timeout(kRankSeconds);
   if (chooses_threads) options.threads = usual_threads(runtime.cores());
   return show_preparation(
-      signals, options, [&](const PrepareOptions& own) { return prepare(own, &runtime.world()); },
+      &signals, options, [&](const PrepareOptions& own) { return prepare(own, &runtime.world()); },
       runtime.rank() == 0);
 }
 
@@ -394,8 +404,8 @@ Work text_work(const PrepareOptions& options, bool chooses_threads) {
   if (launched_tasks().count == 1) {
     return {.alone =
                 [options] {
-                  const StopSignals signals;
-                  return show_preparation(signals, options,
+                  const auto signals = signals_if_possible();
+                  return show_preparation(signals.get(), options,
                                           [](const PrepareOptions& own) { return prepare(own); });
                 },
             .on_ranks = {}};

@@ -124,16 +124,13 @@ class OpsBench {
 
   // There are 2 products forward and 5 backward, of 2 T T D operations each, of which causal
   // attention counts half.
-  void measure_all(const models::AttentionSizes& sizes) {
-    if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
-    const ops::AttentionShape& shape = sizes.shape;
+  void measure_attention(const ops::AttentionShape& shape, const Tensor& qkv,
+                         const std::string& text) {
     const std::int64_t rows = shape.batch * shape.length;
     const std::int64_t out_row = shape.heads * shape.head_size;
-    const Tensor qkv = tensor({rows, shape.row()}), dqkv = tensor({rows, shape.row()});
+    const Tensor dqkv = tensor({rows, shape.row()});
     const Tensor out = tensor({rows, out_row}), dout = tensor({rows, out_row});
     const Tensor log_sum = floats({shape.batch * shape.heads * shape.length});
-    const std::string text =
-        fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
     const double product =
         2.0 * shape.pairs() * static_cast<double>(shape.batch) * static_cast<double>(out_row);
     // The forward runs first, since the backward pass reads its results.
@@ -143,6 +140,19 @@ class OpsBench {
     measure(
         {"attention_backward", text, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
         [&] { ops::attention_backward(ctx_, shape, qkv, Tensor(), out, log_sum, dout, dqkv); });
+  }
+
+  void measure_all(const models::AttentionSizes& sizes) {
+    if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
+    ops::AttentionShape shape = sizes.shape;
+    const std::string text =
+        fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
+    const Tensor qkv = tensor({shape.batch * shape.length, shape.row()});
+    if (shape.reads_windows()) {  // other layers read all
+      measure_attention(shape, qkv, fmt::format("{}, {} keys", text, shape.window));
+      shape.window = 0;
+    }
+    measure_attention(shape, qkv, text);
     if (sizes.rotation.frequencies.empty()) return;
     const double turned = static_cast<double>(shape.heads + shape.kv_heads) /
                           static_cast<double>(shape.heads + 2 * shape.kv_heads);

@@ -21,6 +21,7 @@
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/setup/step_setup.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/topology/planner.h"
 
 #include "train/kept_state.h"
@@ -338,6 +339,15 @@ void RunCheckpoints::take_brought_files(const Checkpoint& checkpoint) {
   if (!same) return;
   run_.runtime.world().read_once([&] {
     tokenizer_.brought = brought_files(checkpoint.path());
+    // Tokens that stand for the same may still be found in another way.
+    const bool is_same_file = std::ranges::any_of(
+        tokenizer_.brought, [&](const auto& file) { return file.second == tokenizer->model(); });
+    if (!tokenizer_.brought.empty() && !is_same_file) {
+      tokenizer_.brought.clear();
+      print_line(
+          "the files of the tokenizer that came with the weights are not kept: data.train has "
+          "another file of the same tokens");
+    }
     return std::string();
   });
 }
@@ -345,7 +355,6 @@ void RunCheckpoints::take_brought_files(const Checkpoint& checkpoint) {
 void RunCheckpoints::write_tokenizer() {
   if (has_written_tokenizer_) return;
   has_written_tokenizer_ = true;
-  tokenizer_.tokenizer = run_.data.tokenizer();
   if (!tokenizer_.tokenizer) return;
   const std::int64_t context = models::resolve(run_.config.model, {}).plan.length;
   run_.runtime.world().read_once([&] {
@@ -549,7 +558,7 @@ std::string RunCheckpoints::save(const Position& position) {
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
-  write_tokenizer();
+  tokenizer_.tokenizer = run_.data.tokenizer();
   CheckpointTexts texts;
   if (run_.runtime.rank() == 0) add_tokenizer(tokenizer_, info, texts);
   CheckpointOptions options;
@@ -572,6 +581,7 @@ std::string RunCheckpoints::save(const Position& position) {
   std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),
                                       run_.folder.checkpoints(), info, slices, options);
   if (!position.skipped_since) before_skipped_ = path;
+  write_tokenizer();
   return path;
 }
 

@@ -56,8 +56,14 @@ std::vector<int> stop_signals() {
 StopSignals::StopSignals() {
   const std::vector<int> numbers = stop_signals();
   const sigset_t set = set_of(numbers);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = start_thread("signals", [this, numbers] { wait(numbers); });
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &set, &before);
+  try {
+    thread_ = start_thread("signals", [this, numbers] { wait(numbers); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
 }
 
 void StopSignals::wait(const std::vector<int>& numbers) {

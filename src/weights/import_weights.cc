@@ -39,7 +39,9 @@ constexpr ExitStatus kOfImport = ExitStatus::kCheckpoint;
 
 // The folder that weights are in.
 std::string folder_of(const std::string& from) {
-  return look_ahead(from, kOfImport).is_folder() ? from : fs::path(from).parent_path().string();
+  if (look_ahead(from, kOfImport).is_folder()) return from;
+  const std::string folder = fs::path(from).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 // Returns the config.json beside the files, as text; empty if there is none.

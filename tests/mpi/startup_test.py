@@ -83,7 +83,7 @@ class Startup(ProgramTest):
         self.check_files(["run.ini", "train.h5", "step-00000002.h5", "lease.lock"], *train)
         self.check_files(["run.ini", "train.h5"], *train, "--run.steps", "3", "--checkpoint.every", "0")
         self.check_files(["step-00000003.h5"], "eval", "--checkpoint", "run", "--threads", "1")
-        self.check_files(["train.h5"], "generate", "--checkpoint", "run", "--prompt", "a text", "--tokens", "2",
+        self.check_files(["step-00000003.h5"], "generate", "--checkpoint", "run", "--prompt", "a text", "--tokens", "2",
                          "--threads", "1", "--grid.data", "1", "--grid.tensor", "2")
         self.expect_done("scale", "--output", "study", "--nodes", "4", "--repeats", "1", "--steps", "2",
                          "--launcher", "mpiexec", "--config", "run.ini")

@@ -125,6 +125,29 @@ class TokenizerFiles(ProgramTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("is of another run: the tokens of data.train was", done.stderr)
 
+    def test_files_of_another_tokenizer_are_not_kept(self):
+        folder, brought = self.theirs("theirs", eos_token="<|eot_id|>")
+        for name in ("config.json", "model.safetensors", *brought):
+            shutil.move(folder / name, self.folder / name)
+        self.expect_done("import", "--from", "model.safetensors", "--output", "run")
+        other = json.loads(brought["tokenizer.json"])
+        other["normalizer"] = {"type": "Lowercase"}
+        (self.folder / "lower.json").write_text(json.dumps(other))
+        data = self.prepare("data", "--tokenizer", "lower.json", "--end-of-text", "<|eot_id|>")
+        done = self.train("run", data, "--config", "run/config.ini")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the files of the tokenizer that came with the weights are not kept", done.stdout)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual((self.folder / "out/tokenizer.json").read_bytes(), (self.folder / "lower.json").read_bytes())
+        self.assertFalse((self.folder / "out/chat_template.jinja").exists())
+
+    def test_empty_files_come_and_go(self):
+        folder, brought = self.theirs("theirs", eos_token="<|eot_id|>")
+        (folder / "merges.txt").write_bytes(b"")
+        self.expect_done("import", "--from", folder, "--output", "run")
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual(self.held("out", [*brought, "merges.txt"]), {**brought, "merges.txt": b""})
+
     def test_our_own_tokenizers_leave_as_others_read_them(self):
         shape = ["--model.layers", 1, "--model.width", 16, "--model.heads", 2, "--model.context", 32]
         for tokenizer in ("bpe:300", "byte"):

@@ -16,7 +16,7 @@ std::vector<int> stop_signals();
 
 // Awaits the stop signals. Construct it before any other thread starts, so that all threads inherit
 // the blocked signals. A second SIGINT, at least a second after the first, ends the process at once
-// with status 130. Throws the Error of start_thread.
+// with status 130. Throws the Error of start_thread, and then leaves the signals as they were.
 class StopSignals {
  public:
   StopSignals();
