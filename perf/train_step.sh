@@ -67,19 +67,12 @@ figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 trireme=${TRIREME:-build/release/bin/trireme}
 for precision in "${precisions[@]}"; do
-  if [[ $kind == pictures ]]; then
+  if [[ $kind == pictures || $kind == decoders ]]; then
+    [[ $kind == pictures ]] && size=(--micro "${MICRO:-$batch}") || size=(--context "${CONTEXT:-256}")
     for preset in "${presets[@]}"; do
-      step=(--preset "$preset" --batch "$batch" --micro "${MICRO:-$batch}" --dtype "$precision" --threads "$(nproc)")
+      step=(--preset "$preset" --batch "$batch" "${size[@]}" --dtype "$precision" --threads "$(nproc)")
       "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
-      "$python" perf/picture_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps"
-    done
-    continue
-  fi
-  if [[ $kind == decoders ]]; then
-    for preset in "${presets[@]}"; do
-      step=(--preset "$preset" --batch "$batch" --context "${CONTEXT:-256}" --dtype "$precision" --threads "$(nproc)")
-      "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
-      "$python" perf/decoder_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps"
+      "$python" "perf/${kind%s}_step_torch.py" --beside "$figures" "${step[@]}" --steps "$steps"
     done
     continue
   fi

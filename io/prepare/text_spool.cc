@@ -13,6 +13,10 @@
 namespace trireme {
 namespace {
 
+// Where documents begin, in tokens and in bytes of text: endings of a rank's files.
+constexpr const char* kDocumentTokens = ".documents.partial";
+constexpr const char* kDocumentBytes = ".bytes.partial";
+
 std::string path_of_rank(const std::string& path, int rank) {
   return fmt::format("{}.rank{}", path, rank);
 }
@@ -47,7 +51,7 @@ void SideTokens::end_document(const Tokenizer& tokenizer) {
 
 SideSpool::SideSpool(const std::string& path, int rank, int token_bytes)
     : tokens_(path_of_rank(path, rank), token_bytes),
-      document_bytes_(path_of_rank(path, rank) + ".bytes.partial"),
+      document_bytes_(path_of_rank(path, rank) + kDocumentBytes),
       open_{.rank = rank} {}
 
 void SideSpool::append(const SideTokens& side) {
@@ -94,39 +98,32 @@ SpooledText::Place SpooledText::place_of_document(std::size_t i, std::uint64_t d
     return value_in(PosixFile(path + kind, O_RDONLY), stretch.document + document);
   };
   return {.stretch = i,
-          .token = value(".documents.partial") - stretch.token,
+          .token = value(kDocumentTokens) - stretch.token,
           .document = document,
-          .byte = value(".bytes.partial") - stretch.byte};
+          .byte = value(kDocumentBytes) - stretch.byte};
 }
 
 SpooledText::Place SpooledText::first_document_from_token(std::uint64_t token) const {
-  std::uint64_t before = 0;
-  for (std::size_t i = 0; i < stretches_.size(); ++i) {
-    const SpooledStretch& stretch = stretches_[i];
-    if (before + stretch.tokens > token && stretch.documents > 0) {
-      const std::uint64_t least = stretch.token + (token > before ? token - before : 0);
-      const std::uint64_t document =
-          first_not_below(path_of_rank(path_, stretch.rank) + ".documents.partial",
-                          stretch.document, stretch.documents, least);
-      if (document < stretch.documents) return place_of_document(i, document);
-    }
-    before += stretch.tokens;
-  }
-  return end();
+  return first_document_from(token, &SpooledStretch::token, &SpooledStretch::tokens,
+                             kDocumentTokens);
 }
 
 SpooledText::Place SpooledText::first_document_from_byte(std::uint64_t byte) const {
+  return first_document_from(byte, &SpooledStretch::byte, &SpooledStretch::bytes, kDocumentBytes);
+}
+
+SpooledText::Place SpooledText::first_document_from(std::uint64_t place, Counted first,
+                                                    Counted count, const char* starts) const {
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < stretches_.size(); ++i) {
     const SpooledStretch& stretch = stretches_[i];
-    if (before + stretch.bytes > byte && stretch.documents > 0) {
-      const std::uint64_t least = stretch.byte + (byte > before ? byte - before : 0);
-      const std::uint64_t document =
-          first_not_below(path_of_rank(path_, stretch.rank) + ".bytes.partial", stretch.document,
-                          stretch.documents, least);
+    if (before + stretch.*count > place && stretch.documents > 0) {
+      const std::uint64_t least = stretch.*first + (place > before ? place - before : 0);
+      const std::uint64_t document = first_not_below(path_of_rank(path_, stretch.rank) + starts,
+                                                     stretch.document, stretch.documents, least);
       if (document < stretch.documents) return place_of_document(i, document);
     }
-    before += stretch.bytes;
+    before += stretch.*count;
   }
   return end();
 }
@@ -161,7 +158,7 @@ void SpooledText::put(const Place& from, const Place& to, TokenShardContents& co
     contents.stretches.push_back({.tokens_path = path + ".tokens.partial",
                                   .token = all.token + first.token,
                                   .tokens = last.token - first.token,
-                                  .documents_path = path + ".documents.partial",
+                                  .documents_path = path + kDocumentTokens,
                                   .document = all.document + first.document,
                                   .documents = last.document - first.document,
                                   .counted_from = all.token + first.token});

@@ -84,7 +84,13 @@ class SpooledText {
   void put(const Place& from, const Place& to, TokenShardContents& contents) const;
 
  private:
+  using Counted = std::uint64_t SpooledStretch::*;
+
   Place place_of_document(std::size_t stretch, std::uint64_t document) const;
+  // The same for what `first` and `count` count; the rank's file with the ending `starts` has it
+  // for each document.
+  Place first_document_from(std::uint64_t place, Counted first, Counted count,
+                            const char* starts) const;
 
   std::string path_;
   std::vector<SpooledStretch> stretches_;

@@ -46,9 +46,6 @@ void add_tokenizer(const TokenizerFiles& files, CheckpointInfo& info, Checkpoint
   if (name == kModelName) texts.emplace(name, model);
   info.extra[kKindAttribute] = files.tokenizer->kind();
   info.extra[kModelAttribute] = name;
-  for (const tasks::DataMark& mark : tasks::marks_of_tokens(*files.tokenizer)) {
-    info.extra[mark.attribute] = mark.value;
-  }
 }
 
 std::map<std::string, std::string> brought_files(const std::string& path) {

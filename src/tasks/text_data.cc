@@ -23,16 +23,16 @@ std::shared_ptr<const TokenDataset> open_text(const DataRequest& request, std::i
   return TokenDataset::open(options, comm);
 }
 
+TextData::TextData(std::shared_ptr<const TokenDataset> data, std::optional<std::int32_t> vocabulary)
+    : data_(std::move(data)), vocabulary_(vocabulary.value_or(data_->vocabulary())) {
+  const Tokenizer& tokenizer = *data_->tokenizer();
+  encoding_ = {{kTokenizerAttribute, "the tokenizer of data.train", tokenizer_checksum(tokenizer)}};
+  std::ranges::move(marks_of_tokens(tokenizer), std::back_inserter(encoding_));
+}
+
 std::string TextData::description() const {
   return fmt::format("{} tokens, vocabulary {}", short_number(static_cast<double>(data_->tokens())),
                      vocabulary_);
-}
-
-std::vector<DataMark> TextData::encoding() const {
-  std::vector<DataMark> marks = {{kTokenizerAttribute, "the tokenizer of data.train",
-                                  tokenizer_checksum(*data_->tokenizer())}};
-  std::ranges::move(marks_of_tokens(*data_->tokenizer()), std::back_inserter(marks));
-  return marks;
 }
 
 void TextData::check_fits(const TaskData& other) const {

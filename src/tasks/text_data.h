@@ -24,7 +24,7 @@ class TextData : public TaskData {
   models::DataFacts facts() const final { return {.vocabulary = vocabulary_}; }
   std::string description() const final;
   std::string contents() const final { return data_->contents(); }
-  std::vector<DataMark> encoding() const final;
+  std::vector<DataMark> encoding() const final { return encoding_; }
   void check_fits(const TaskData& other) const final;
   void check_trained(const TrainedOn& model) const final;
   std::string remark_on(const TrainedOn& model) const final;
@@ -33,8 +33,7 @@ class TextData : public TaskData {
 
  protected:
   // `vocabulary`: of the model, where the task adds tokens to the tokenizer's.
-  TextData(std::shared_ptr<const TokenDataset> data, std::optional<std::int32_t> vocabulary)
-      : data_(std::move(data)), vocabulary_(vocabulary.value_or(data_->vocabulary())) {}
+  TextData(std::shared_ptr<const TokenDataset> data, std::optional<std::int32_t> vocabulary);
 
   const TokenDataset& data() const { return *data_; }
   const std::shared_ptr<const TokenDataset>& shared_data() const { return data_; }
@@ -42,6 +41,8 @@ class TextData : public TaskData {
  private:
   std::shared_ptr<const TokenDataset> data_;
   std::int32_t vocabulary_;
+  std::vector<DataMark>
+      encoding_;  // made once, since it hashes all tokens and each checkpoint asks
 };
 
 }  // namespace trireme::tasks

@@ -24,6 +24,7 @@
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/setup/hang_limit.h"
 #include "trireme/setup/memory_check.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/weights/foreign_weights.h"
 
 #include "weights/foreign_pieces.h"
@@ -390,6 +391,11 @@ class Import {
     info.extra[kImportedAttribute] = foreign_.format;
     CheckpointTexts texts;  // on rank 0
     add_tokenizer(tokenizer_, info, texts);
+    if (tokenizer_.tokenizer) {
+      for (const tasks::DataMark& mark : tasks::marks_of_tokens(*tokenizer_.tokenizer)) {
+        info.extra[mark.attribute] = mark.value;
+      }
+    }
     std::vector<TensorSlice> slices;
     for (const ForeignPiece& piece : pieces_) slices.push_back(piece.slice);
     return write_checkpoint(world_, runtime.recorder(), folder.checkpoints(), info, slices,

@@ -13,7 +13,8 @@ namespace trireme {
 
 using CheckpointAttributes = std::map<std::string, std::string>;  // CheckpointInfo::extra
 
-// Adds a tokenizer and its files to what a checkpoint will hold.
+// Adds a tokenizer and its files to what a checkpoint will hold; the caller adds
+// tasks::marks_of_tokens.
 void add_tokenizer(const TokenizerFiles& files, CheckpointInfo& info, CheckpointTexts& texts);
 
 // Reads what a checkpoint holds, on this process alone. Throws CheckpointError.
