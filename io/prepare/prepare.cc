@@ -159,14 +159,13 @@ class Preparation {
     const std::string learned = ranks_.read_once([&]() -> std::string {
       tokenizer_ = choose_tokenizer(options_, *whole_);
       if (ranks_.alone() || loads) return "";
-      return fmt::format("{}\n{}", tokenizer_->kind(), tokenizer_->model());
+      return packed(*tokenizer_);
     });
     if (ranks_.alone()) return;
     ranks_.together([&] {
       if (ranks_.rank() == 0) return;
-      const std::size_t line = learned.find('\n');
       tokenizer_ = loads ? load_tokenizer(options_.tokenizer.path, options_.tokenizer.around)
-                         : make_tokenizer(learned.substr(0, line), learned.substr(line + 1));
+                         : unpacked_tokenizer(learned);
     });
     whole_.reset();
   }

@@ -84,11 +84,7 @@ void SideSpool::flush(bool for_other_nodes) {
 
 SpooledText::SpooledText(std::string path, std::vector<SpooledStretch> stretches)
     : path_(std::move(path)), stretches_(std::move(stretches)) {
-  for (const SpooledStretch& stretch : stretches_) {
-    tokens_ += stretch.tokens;
-    documents_ += stretch.documents;
-    bytes_ += stretch.bytes;
-  }
+  for (const SpooledStretch& stretch : stretches_) bytes_ += stretch.bytes;
 }
 
 SpooledText::Place SpooledText::place_of_document(std::size_t i, std::uint64_t document) const {

@@ -59,8 +59,6 @@ class SpooledText {
   // `path` as the spools have it.
   SpooledText(std::string path, std::vector<SpooledStretch> stretches);
 
-  std::uint64_t tokens() const { return tokens_; }
-  std::uint64_t documents() const { return documents_; }
   std::uint64_t bytes() const { return bytes_; }
 
   // Between two tokens; `stretch` may be the number of all.
@@ -78,7 +76,6 @@ class SpooledText {
 
   // Which stretch holds a byte, and how many bytes come before that stretch.
   std::pair<std::size_t, std::uint64_t> stretch_of_byte(std::uint64_t byte) const;
-  const std::vector<SpooledStretch>& stretches() const { return stretches_; }
 
   // Tokens, documents and bytes of [from, to).
   void put(const Place& from, const Place& to, TokenShardContents& contents) const;
@@ -94,7 +91,7 @@ class SpooledText {
 
   std::string path_;
   std::vector<SpooledStretch> stretches_;
-  std::uint64_t tokens_ = 0, documents_ = 0, bytes_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace trireme

@@ -38,13 +38,19 @@ std::string names_of(const std::vector<TokenizerFile::AddedToken>& tokens) {
   return names.empty() ? "it has none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::int32_t end_of_text_of(const TokenizerFile& file, std::string_view name,
-                            const std::string& origin) {
+// The added tokens of a name, or, if it is empty, the special ones that are known to end texts.
+std::vector<TokenizerFile::AddedToken> ends_of(const TokenizerFile& file, std::string_view name) {
   std::vector<TokenizerFile::AddedToken> found;
   for (const auto& token : file.added) {
     const bool is_end = std::ranges::find(kEnds, token.text) != kEnds.end();
     if (name.empty() ? token.is_special && is_end : token.text == name) found.push_back(token);
   }
+  return found;
+}
+
+std::int32_t end_of_text_of(const TokenizerFile& file, std::string_view name,
+                            const std::string& origin) {
+  const std::vector<TokenizerFile::AddedToken> found = ends_of(file, name);
   if (found.size() == 1) return found.front().token;
   if (!name.empty()) {
     throw DataError(fmt::format("{}: '{}' is none of its added tokens ({}), so it cannot end texts",
@@ -170,24 +176,29 @@ bool stays_in_text(char byte) {
 struct HuggingFaceTokenizer::Parsed {
   TokenizerFile file;
   std::int32_t end_of_text;
+  std::string kind;
 
-  Parsed(std::string_view model, std::string_view name, const std::string& origin)
+  Parsed(std::string_view model, std::string_view name, const std::string& origin, EndBy end_by)
       : file(parse_tokenizer_file(model, origin)),
-        end_of_text(end_of_text_of(file, name, origin)) {}
+        end_of_text(end_of_text_of(file, name, origin)),
+        kind(file.kind) {
+    const auto own = ends_of(file, "");
+    const bool is_own = own.size() == 1 && own.front().token == end_of_text;
+    if (!name.empty() && (end_by == EndBy::kUser || !is_own)) kind += fmt::format(":{}", name);
+  }
 };
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(std::string model, std::string_view end_of_text,
-                                           const std::string& origin)
-    : HuggingFaceTokenizer(Parsed(model, end_of_text, origin), model, end_of_text, origin) {}
+                                           const std::string& origin, EndBy end_by)
+    : HuggingFaceTokenizer(Parsed(model, end_of_text, origin, end_by), model, origin) {}
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(Parsed parsed, std::string model,
-                                           std::string_view end_of_text, const std::string& origin)
-    : kind_(parsed.file.kind),
+                                           const std::string& origin)
+    : kind_(std::move(parsed.kind)),
       model_(std::move(model)),
       raw_added_(added_tokens(parsed.file, parsed.end_of_text, false, origin)),
       normalised_added_(added_tokens(parsed.file, parsed.end_of_text, true, origin)),
       encoding_(model_of(parsed.file, parsed.end_of_text, origin)) {
-  if (!end_of_text.empty()) kind_ += fmt::format(":{}", end_of_text);
   std::vector<std::string> bytes = bytes_of_tokens(encoding_, parsed.file);
   SpecialTokens special_tokens;
   for (const auto& token : parsed.file.added) {

@@ -51,11 +51,16 @@ class HuggingFaceTokenizer final : public Tokenizer {
  public:
   static constexpr std::string_view kKind = "huggingface";
 
+  // Who gives the token that ends texts: a user, or another file that lies beside this one. What
+  // such a file says is part of kind() only where this one alone would have another end.
+  enum class EndBy { kUser, kOtherFile };
+
   // `model` is the text of a tokenizer.json. `end_of_text` names the added token that ends texts;
   // empty: the one that the file is known to have for that. `origin` names the file in errors.
   // Throws DataError for a file that is not supported, and where it is not clear which token ends
   // texts.
-  HuggingFaceTokenizer(std::string model, std::string_view end_of_text, const std::string& origin);
+  HuggingFaceTokenizer(std::string model, std::string_view end_of_text, const std::string& origin,
+                       EndBy end_by = EndBy::kUser);
 
   // "huggingface", or, with a token that was named to end texts, "huggingface:<|im_end|>"; of rank
   // files (rank_file.h) "tiktoken" or "tekken" instead.
@@ -70,8 +75,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   class Encoding;
   struct Parsed;
 
-  HuggingFaceTokenizer(Parsed parsed, std::string model, std::string_view end_of_text,
-                       const std::string& origin);
+  HuggingFaceTokenizer(Parsed parsed, std::string model, const std::string& origin);
 
   // Throws DataError if the file's split pattern takes too many steps.
   void add_tokens(std::string_view bytes, TextPart part,

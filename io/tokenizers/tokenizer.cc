@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
 #include "io/tokenizers/huggingface_tokenizer.h"
@@ -122,6 +123,18 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model,
   const std::shared_ptr<Tokenizer> made = stored_tokenizer(kind, model);
   made->set_begin_of_text(begin_of_text, "the stored tokenizer");
   return made;
+}
+
+std::string packed(const Tokenizer& tokenizer) {
+  return Json::array({tokenizer.kind(), tokenizer.model(), tokenizer.begin_of_text().value_or(-1)})
+      .to_cbor();
+}
+
+TokenizerPtr unpacked_tokenizer(std::string_view packed) {
+  const Json json = Json::from_cbor(packed);
+  const std::int32_t begin = json.at(2).small_integer();
+  return make_tokenizer(json.at(0).text(), json.at(1).text(),
+                        begin < 0 ? std::nullopt : std::optional(begin));
 }
 
 }  // namespace trireme

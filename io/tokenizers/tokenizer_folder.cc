@@ -53,39 +53,27 @@ struct Loaded {
   bool is_sentencepiece = false;
 };
 
-Loaded load_file(const std::string& path, const std::string& end_of_text) {
+// With the end that is named, or else with the one that the configuration says.
+Loaded load_file(const std::string& path, const TokenizerConfig& config,
+                 const DocumentTokens& named) {
   // One MiB less than the limit leaves room for what is added to a SentencePiece model.
   constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
   std::string model = read_small_file("the tokenizer", path, kMostMib);
   if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+  const bool is_named = !named.end_of_text.empty();
   // A SentencePiece model begins with the mark of its first field.
   if (model.front() == '{' || path.ends_with(".json") || is_tiktoken_file(model)) {
-    auto made = std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
+    using EndBy = HuggingFaceTokenizer::EndBy;
+    auto made = std::make_shared<HuggingFaceTokenizer>(
+        std::move(model), is_named ? named.end_of_text : config.end.value_or(""), path,
+        is_named ? EndBy::kUser : EndBy::kOtherFile);
     return {made, made->before_texts(), false};
   }
-  return {load_sentencepiece(std::move(model), path), {}, true};
-}
-
-// With the end that the configuration names. A tokenizer that has this end anyway is the same one
-// as without a configuration.
-Loaded load_as_configured(const std::string& path, const TokenizerConfig& config,
-                          const DocumentTokens& named) {
-  if (!named.end_of_text.empty() || !config.end) {
-    Loaded loaded = load_file(path, named.end_of_text);
-    if (!loaded.is_sentencepiece || named.end_of_text.empty()) return loaded;
-    throw ConfigError(fmt::format(
-        "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
-        path));
-  }
-  const auto ends_so = [&](const Tokenizer& tokenizer) {
-    return tokenizer.special_token(*config.end) == tokenizer.end_of_text();
-  };
-  try {
-    Loaded plain = load_file(path, "");
-    if (plain.is_sentencepiece || ends_so(*plain.tokenizer)) return plain;
-  } catch (const DataError&) {  // perhaps several tokens may end texts
-  }
-  return load_file(path, *config.end);
+  Loaded loaded{load_sentencepiece(std::move(model), path), {}, true};
+  if (!is_named) return loaded;
+  throw ConfigError(fmt::format(
+      "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
+      path));
 }
 
 std::int32_t token_named(const Tokenizer& tokenizer, const std::string& name,
@@ -170,7 +158,7 @@ TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named
   if (const auto text = read_if_there(config_path, kOfTokenizers, std::size_t{16} << 20)) {
     config = parse_tokenizer_config(*text, config_path);
   }
-  const Loaded loaded = load_as_configured(file, config, named);
+  const Loaded loaded = load_file(file, config, named);
   loaded.tokenizer->set_begin_of_text(begin_of_text(loaded, config, named.begin_of_text, file),
                                       file);
   return loaded.tokenizer;

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/tasks/texts.h"
 
 namespace trireme {
@@ -77,16 +76,11 @@ TokenizerPtr checkpoint_tokenizer(Communicator& comm, const std::string& path,
 
 TokenizerPtr tokenizer_of_first(Communicator& comm, const std::function<TokenizerPtr()>& load) {
   TokenizerPtr first;
-  const std::string packed = comm.read_once([&] {
+  const std::string sent = comm.read_once([&] {
     first = load();
-    return Json::array({first->kind(), first->model(), first->begin_of_text().value_or(-1)})
-        .to_cbor();
+    return packed(*first);
   });
-  if (first) return first;
-  const Json json = Json::from_cbor(packed);
-  const int begin = json.at(2).small_integer();
-  return make_tokenizer(json.at(0).text(), json.at(1).text(),
-                        begin < 0 ? std::nullopt : std::optional<std::int32_t>(begin));
+  return first ? first : unpacked_tokenizer(sent);
 }
 
 }  // namespace trireme

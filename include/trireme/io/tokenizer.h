@@ -108,6 +108,10 @@ using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model,
                             std::optional<std::int32_t> begin_of_text = {});
 
+// A tokenizer on its way to another rank, and the one that comes out there.
+std::string packed(const Tokenizer& tokenizer);
+TokenizerPtr unpacked_tokenizer(std::string_view packed);
+
 // Makes the tokenizer of 256 bytes and end of text: token b is byte b, token 256 ends a text.
 TokenizerPtr make_byte_tokenizer();
 
