@@ -578,10 +578,11 @@ std::string RunCheckpoints::save(const Position& position) {
       slices.push_back(std::move(slice));
     }
   }
+  // The folder first: a start that finds its last checkpoint there has nothing left to write.
+  write_tokenizer();
   std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),
                                       run_.folder.checkpoints(), info, slices, options);
   if (!position.skipped_since) before_skipped_ = path;
-  write_tokenizer();
   return path;
 }
 

@@ -81,7 +81,7 @@ class RunCheckpoints {
   void erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const;
   // Collective over the world. Files that came with the weights stay with a run on the same tokens.
   void take_brought_files(const Checkpoint& checkpoint);
-  // Collective over the world, at the first checkpoint: the folder `tokenizer` of the run.
+  // Collective over the world, before the first checkpoint: the folder `tokenizer` of the run.
   void write_tokenizer();
   void begin();
   void take_weights(const Checkpoint& checkpoint);
