@@ -48,7 +48,7 @@ class Fields {
 // Fields of sentencepiece_model.proto.
 constexpr std::uint64_t kPiece = 1, kTrainerSpec = 2, kNormalizerSpec = 3;  // of ModelProto
 constexpr std::uint64_t kText = 1, kScore = 2, kType = 3;                   // of a piece
-constexpr std::uint64_t kModel = 3, kSpacesAsSuffix = 24;                   // of TrainerSpec
+constexpr std::uint64_t kModel = 3, kSpacesAsSuffix = 24, kUnknown = 44;    // of TrainerSpec
 constexpr std::uint64_t kName = 1, kMap = 2, kPrefix = 3, kStrips = 4,
                         kEscapes = 5;  // NormalizerSpec
 
@@ -82,6 +82,7 @@ SentencePieceFile parse_sentencepiece_file(std::string_view model) {
         if (trainer.number == kModel) {
           file.model = static_cast<SentencePieceFile::Model>(trainer.value);
         }
+        if (trainer.number == kUnknown) file.unknown = trainer.text;
         if (trainer.number == kSpacesAsSuffix) file.has_spaces_as_suffix = trainer.value != 0;
       }
     }

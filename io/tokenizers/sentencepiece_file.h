@@ -20,10 +20,11 @@ struct SentencePieceFile {
   std::vector<Piece> pieces;  // by token
   Model model = Model::kUnigram;
   bool has_spaces_as_suffix = false;
-  std::string_view normalizer, map;  // its name and its map of characters
-  bool has_prefix = true;            // a space before each text
-  bool strips = true;                // spaces at both ends, and all but one of several
-  bool escapes = true;               // spaces become marks
+  std::string_view unknown = " \xe2\x81\x87 ";  // what texts have for an unknown piece
+  std::string_view normalizer, map;             // its name and its map of characters
+  bool has_prefix = true;                       // a space before each text
+  bool strips = true;                           // spaces at both ends, and all but one of several
+  bool escapes = true;                          // spaces become marks
 };
 
 // `model` is a serialised ModelProto, which SentencePiece has read. The result views it.

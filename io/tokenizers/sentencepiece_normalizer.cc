@@ -46,8 +46,8 @@ CharacterMap::Match SentencePieceNormalizer::next(std::string_view text) const {
   CharacterMap::Match match;
   if (map_) match = map_->longest(text);
   if (match.length == 0) {
-    match.length = utf8_length(text);
-    match.becomes = text.substr(0, match.length);
+    const std::size_t length = utf8_length(text);
+    match = {std::max<std::size_t>(length, 1), length == 0 ? kReplacement : text.substr(0, length)};
   }
   return match;
 }

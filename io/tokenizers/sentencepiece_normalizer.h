@@ -21,7 +21,7 @@ class SentencePieceNormalizer {
   bool is_plain() const { return !map_ && !has_prefix_ && !strips_; }
   bool has_prefix() const { return has_prefix_; }  // a space before each text
 
-  // `text` is valid UTF-8. `begins`, `ends`: the text does so with it.
+  // A byte that is not UTF-8 becomes U+FFFD. `begins`, `ends`: the text does so with it.
   std::string apply(std::string_view text, bool begins, bool ends) const;
 
  private:

@@ -11,6 +11,7 @@
 #include "trireme/base/utf8.h"
 
 #include "io/tokenizers/decoder.h"
+#include "io/tokenizers/sentencepiece_file.h"
 #include "io/tokenizers/unicode_text.h"
 
 namespace trireme {
@@ -35,11 +36,6 @@ std::string unescaped(std::string_view piece) {
 bool spans_words(std::string_view bytes) {
   const std::size_t word = bytes.find_first_not_of(' ');
   return word != std::string_view::npos && bytes.find(' ', word) != std::string_view::npos;
-}
-
-// The characters that words begin with in most models.
-bool begins_words(char32_t character) {
-  return character == 0x2581 || character == '\n';
 }
 
 bool is_valid(std::string_view text) {
@@ -76,11 +72,18 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
     throw DataError(
         fmt::format("{}: not a SentencePiece model ({})", origin, shown(status.error_message())));
   }
-  find_special_tokens(origin);
+  const SentencePieceFile file = parse_sentencepiece_file(model_);
+  is_of_words_ = file.model == SentencePieceFile::Model::kWord;
+  find_special_tokens(mode, file.unknown, origin);
   if (mode != Mode::kExact) return;
-  for (int id = 0; id < processor_->GetPieceSize(); ++id) {
-    if (!processor_->IsControl(id) && !processor_->IsByte(id)) {
-      find_pairs(processor_->IdToPiece(id));
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    using Type = SentencePieceFile::Type;
+    if (piece.type == Type::kControl || piece.type == Type::kByte || !is_valid(piece.text))
+      continue;
+    find_pairs(piece.text);
+    const bool is_character = !piece.text.empty() && utf8_length(piece.text) == piece.text.size();
+    if (is_character && (piece.type == Type::kNormal || piece.type == Type::kUserDefined)) {
+      known_.insert(first_character(piece.text));
     }
   }
   exact_.emplace(model_, origin);
@@ -90,7 +93,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
 void SentencePieceTokenizer::find_pairs(std::string_view piece) {
   char32_t last = 0;
   for_each_character(piece, [&](char32_t c, std::string_view) {
-    if (last != 0 && begins_words(c)) pairs_.emplace(last, c);
+    if (last != 0 && begins_units(c)) pairs_.emplace(last, c);
     last = c;
   });
 }
@@ -101,7 +104,8 @@ std::string SentencePieceTokenizer::description() const {
   return fmt::format("SentencePiece, {} tokens", vocabulary());
 }
 
-void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
+void SentencePieceTokenizer::find_special_tokens(Mode mode, std::string_view unknown,
+                                                 const std::string& origin) {
   const int count = processor_->GetPieceSize();
   std::vector<std::string> bytes(static_cast<std::size_t>(count));
   SpecialTokens special_tokens;
@@ -125,14 +129,11 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
       if (spans_words(own)) words_are_independent_ = false;
     }
   }
-  for (const std::int32_t token : byte_token_) {
-    if (token < 0) {
-      throw DataError(
-          fmt::format("{}: the SentencePiece model has no byte pieces; one trained "
-                      "with byte_fallback is needed to encode every text",
-                      origin));
-    }
+  // SentencePiece reads no model that has pieces of some bytes alone.
+  if (mode == Mode::kLossless && !has_bytes()) {
+    throw DataError(fmt::format("{}: the SentencePiece model has no byte pieces", origin));
   }
+  if (!has_bytes()) bytes[static_cast<std::size_t>(processor_->unk_id())] = unknown;
   if (newline_token_ < 0) newline_token_ = byte_token_['\n'];
   int end = processor_->eos_id();
   if (end < 0) end = processor_->bos_id();
@@ -169,6 +170,7 @@ void SentencePieceTokenizer::add_exact(std::string_view bytes, bool begins,
   const auto add = [&](std::string_view text, bool ends) {
     std::string_view left = texts.emplace_back(exact_->apply(text, begins, ends));
     begins = false;
+    bool goes_on = false;  // the last token is of this text
     while (!left.empty()) {
       const std::size_t length = unit_length(left);
       const auto unit = cache.tokens(
@@ -178,10 +180,14 @@ void SentencePieceTokenizer::add_exact(std::string_view bytes, bool begins,
             if (!status.ok()) throw DataError(fmt::format("SentencePiece: {}", status.ToString()));
             made.insert(made.end(), ids.begin(), ids.end());
           });
-      tokens.insert(tokens.end(), unit.begin(), unit.end());
+      const bool joins = goes_on && !unit.empty() && processor_->IsUnknown(unit.front()) &&
+                         processor_->IsUnknown(tokens.back());
+      tokens.insert(tokens.end(), unit.begin() + (joins ? 1 : 0), unit.end());
+      goes_on = goes_on || !unit.empty();
       left.remove_prefix(length);
     }
   };
+  if (!has_bytes()) return add(bytes, true);
   std::size_t begin = 0, at = 0;
   while (at < bytes.size()) {
     const std::size_t length = utf8_length(bytes.substr(at));
@@ -196,13 +202,22 @@ void SentencePieceTokenizer::add_exact(std::string_view bytes, bool begins,
   if (at > begin) add(bytes.substr(begin), true);
 }
 
+bool SentencePieceTokenizer::begins_units(char32_t character) const {
+  return character == 0x2581 || (character == '\n' && !is_of_words_);
+}
+
+bool SentencePieceTokenizer::may_join(char32_t left, char32_t right) const {
+  if (has_bytes()) return false;
+  return is_of_words_ || !(known_.contains(left) || known_.contains(right));
+}
+
 std::size_t SentencePieceTokenizer::unit_length(std::string_view text) const {
   std::size_t at = utf8_length(text);
   for (char32_t last = first_character(text); at < text.size();) {
     const bool is_ascii = (text[at] & 0x80) == 0;
     const char32_t next =
         is_ascii ? static_cast<char32_t>(text[at]) : first_character(text.substr(at));
-    if (begins_words(next) && !pairs_.contains({last, next})) return at;
+    if (begins_units(next) && !pairs_.contains({last, next})) return at;
     last = next;
     at += is_ascii ? 1 : utf8_length(text.substr(at));
   }
@@ -233,8 +248,8 @@ std::size_t SentencePieceTokenizer::cut(std::string_view bytes) const {
     if (left.empty() || right.empty()) continue;
     const char32_t first = first_character(right);
     const char32_t end_of_left = first_character(left.substr(last_character_begin(left)));
-    const bool is_apart =
-        begins_words(first) && !begins_words(end_of_left) && !pairs_.contains({end_of_left, first});
+    const bool is_apart = begins_units(first) && !begins_units(end_of_left) &&
+                          !pairs_.contains({end_of_left, first}) && !may_join(end_of_left, first);
     if (is_apart && exact_->apply(bytes.substr(begin, end - begin), false, false) == left + right) {
       return at;
     }
@@ -312,11 +327,11 @@ void SentencePieceTokenizer::encode_bytes(std::string_view bytes,
 std::shared_ptr<SentencePieceTokenizer> load_sentencepiece(std::string model,
                                                            const std::string& origin) {
   using Mode = SentencePieceTokenizer::Mode;
-  auto lossless = std::make_shared<SentencePieceTokenizer>(model, Mode::kLossless, origin);
-  const bool is_own = SentencePieceNormalizer(model, origin).is_plain() &&
-                      lossless->special_token(kTrainedEnd) == lossless->end_of_text();
-  if (is_own) return lossless;
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), Mode::kExact, origin);
+  auto exact = std::make_shared<SentencePieceTokenizer>(model, Mode::kExact, origin);
+  const bool is_own = exact->has_bytes() && SentencePieceNormalizer(model, origin).is_plain() &&
+                      exact->special_token(kTrainedEnd) == exact->end_of_text();
+  if (!is_own) return exact;
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), Mode::kLossless, origin);
 }
 
 }  // namespace trireme

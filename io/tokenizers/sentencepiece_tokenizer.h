@@ -24,8 +24,9 @@ constexpr std::string_view kTrainedEnd = "<|endoftext|>";
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  // Without loss: line by line, the model's normalisation is left out. Exact: the tokens that
-  // SentencePiece itself gives, but for bytes that are not UTF-8, which become their tokens.
+  // Without loss: line by line, the model's normalisation is left out; for models that have byte
+  // pieces. Exact: the tokens that SentencePiece itself gives, but for bytes that are not UTF-8,
+  // which become their tokens where bytes have pieces.
   enum class Mode { kLossless, kExact };
   static constexpr std::string_view kKind = "sentencepiece", kExactKind = "sentencepiece:exact";
 
@@ -37,13 +38,18 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string description() const override;
   const std::string& model() const override { return model_; }
   std::size_t cut(std::string_view bytes) const override;
+  bool has_bytes() const { return byte_token_[0] >= 0; }
 
  private:
   void add_tokens(std::string_view bytes, TextPart part,
                   std::vector<std::int32_t>& tokens) const override;
-  void find_special_tokens(const std::string& origin);
+  void find_special_tokens(Mode mode, std::string_view unknown, const std::string& origin);
   void find_pairs(std::string_view piece);
   void add_exact(std::string_view bytes, bool begins, std::vector<std::int32_t>& tokens) const;
+  // The characters that most words begin with, which units then begin with.
+  bool begins_units(char32_t character) const;
+  // Whether unknown pieces may meet between the two characters: they would become one.
+  bool may_join(char32_t left, char32_t right) const;
   // How much of a text in normal form can be encoded by itself.
   std::size_t unit_length(std::string_view text) const;
   void encode_segment(std::string_view segment, WordCache& cache,
@@ -59,6 +65,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<SentencePieceNormalizer> exact_;  // none: without loss
   // What characters come before which in pieces; only before those that words begin with.
   std::set<std::pair<char32_t, char32_t>> pairs_;
+  std::set<char32_t> known_;  // characters that are pieces
+  bool is_of_words_ = false;  // words are pieces, or unknown
   // Whether no piece extends past the end of a word, so that each word can be encoded by itself.
   bool words_are_independent_ = true;
 };

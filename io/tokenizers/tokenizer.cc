@@ -60,8 +60,14 @@ std::string_view Tokenizer::bytes_of(std::int32_t token) const {
 
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   std::string text;
-  for (const std::int32_t token : tokens) text += bytes_of(token);
-  if (has_leading_space_ && text.starts_with(' ')) text.erase(0, 1);
+  bool begins = has_leading_space_;
+  for (const std::int32_t token : tokens) {
+    std::string_view bytes = bytes_of(token);
+    // What stands for unknown text begins with no space that was put there.
+    if (begins && bytes.starts_with(' ') && name_of(token).empty()) bytes.remove_prefix(1);
+    begins = begins && bytes_of(token).empty();
+    text += bytes;
+  }
   return text;
 }
 

@@ -81,6 +81,13 @@ class Writer {
                       "tokenizers do in another way",
                       shown(file_.normalizer)));
     }
+    const auto is_byte = [](const SentencePieceFile::Piece& piece) {
+      return piece.type == Type::kByte;
+    };
+    if (std::ranges::none_of(file_.pieces, is_byte)) {
+      refuse_to_write(
+          "its SentencePiece model has no byte pieces, so unknown text becomes other tokens there");
+    }
     if (file_.model == Model::kWord) refuse_to_write("its SentencePiece model is of words");
     if (!is_exact_ && (file_.has_prefix || file_.strips)) {
       refuse_to_write("its SentencePiece model is used without the normalisation that it asks for");

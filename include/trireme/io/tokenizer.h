@@ -56,7 +56,8 @@ class Tokenizer {
 
   // Returns the bytes that a token stands for, whatever its neighbours. Decoding is concatenation,
   // so generated text can be written token by token (a token may end inside a UTF-8 character). The
-  // result is empty for end of text and other control tokens. Throws InternalError unless
+  // result is empty for end of text and other control tokens, and what SentencePiece has for its
+  // unknown piece (" \u2047 "). Throws InternalError unless
   // 0 <= token < vocabulary().
   std::string_view bytes_of(std::int32_t token) const;
   // The text of all its tokens. Where encode() puts a space before a text, this takes one away.
@@ -136,10 +137,10 @@ struct DocumentTokens {
 // [CLS], which belongs to samples; of rank files that of their models.
 //
 // A SentencePiece model gives the tokens that SentencePiece gives, with its normalisation and its
-// dummy prefix, but that bytes that are not UTF-8 become their tokens; one that
-// train_sentencepiece() made leaves nothing out. Throws DataError unless the model holds the 256
-// byte pieces (byte_fallback) and an end-of-text, begin-of-text or padding piece, which then ends
-// texts, and ConfigError if an end of text is named.
+// dummy prefix, but that bytes that are not UTF-8 become their tokens where the model has byte
+// pieces (byte_fallback); one that train_sentencepiece() made leaves nothing out. Throws DataError
+// unless the model holds an end-of-text, begin-of-text or padding piece, which then ends texts, and
+// ConfigError if an end of text is named.
 TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named = {});
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;

@@ -1,7 +1,7 @@
 // tokenizer_program TOKENIZER TEXTS [END]: prints the tokens of each text of a JSON array, a line
-// for each, with spaces between them. Each text is encoded in pieces, too, cut at places of several
-// distances: a text whose tokens differ then ends the program, and a last line says how often texts
-// were cut.
+// for each, with spaces between them, and then a tab and what they are decoded to, as JSON. Each
+// text is encoded in pieces, too, cut at places of several distances: a text whose tokens differ
+// then ends the program, and a last line says how often texts were cut.
 #include <fstream>
 #include <iterator>
 
@@ -47,7 +47,8 @@ int main(int argc, char** argv) {
     const Json json = Json::parse(texts);
     std::size_t cuts = 0, window = 40;
     for (const Json& text : json.items()) {
-      fmt::print("{}\n", fmt::join(tokenizer->encode(text.text()), " "));
+      const std::vector<std::int32_t> tokens = tokenizer->encode(text.text());
+      fmt::print("{}\t{}\n", fmt::join(tokens, " "), Json(tokenizer->decode(tokens)).dump());
       window = window * 7 % 997 + 40;
       std::string strayed = text.text();  // with bytes that are not UTF-8
       for (std::size_t at = 50; at < strayed.size(); at += 150) strayed.insert(at, 1, '\xff');

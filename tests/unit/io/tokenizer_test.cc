@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 
+#include "support/message_of.h"
 #include "support/sample_text.h"
 #include "support/temporary_folder.h"
 
@@ -197,20 +198,36 @@ TEST(Tokenizer, LoadsAModelWithItsNormalisation) {
                DataError);
 }
 
-TEST(Tokenizer, RefusesAModelWithoutBytes) {
+// tokenizer_pypi_test compares the tokens of whole models with SentencePiece's.
+TEST(Tokenizer, ReadsAModelWithoutBytes) {
   const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
-  // ModelProto with the pieces <unk> (unknown) and "a" (normal).
-  std::ofstream(path, std::ios::binary) << std::string(
+  // ModelProto with the pieces <unk> (unknown) and "a" (normal), and then </s> (control).
+  std::string model(
       "\x0a\x09\x0a\x05<unk>\x18\x02\x0a\x03\x0a\x01"
       "a",
       16);
-  try {
-    load_tokenizer(path);
-    FAIL() << "accepted";
-  } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("byte"), std::string::npos) << error.what();
-  }
+  std::ofstream(path, std::ios::binary) << model;
+  // bad input: `prepare --tokenizer`: a SentencePiece model without an end-of-text, begin-of-text
+  // or padding piece | PATH: the SentencePiece model has no piece that can end a text | 3
+  const std::string said = testing::message_of<DataError>([&] { load_tokenizer(path); });
+  EXPECT_NE(said.find("has no piece that can end a text"), std::string::npos) << said;
+  // Without dummy prefix and removal of spaces.
+  model += std::string("\x0a\x08\x0a\x04</s>\x18\x03\x1a\x04\x18\x00\x20\x00", 16);
+  std::ofstream(path, std::ios::binary) << model;
+  const TokenizerPtr tokenizer = load_tokenizer(path);
+  EXPECT_EQ(tokenizer->kind(), "sentencepiece:exact");
+  EXPECT_EQ(tokenizer->end_of_text(), 2);
+  // Unknown characters beside each other are one piece, also where texts are taken in units.
+  const std::vector<std::int32_t> tokens = tokenizer->encode(
+      "ab \n c\xff\xc3\xa9"
+      "a a");
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{1, 0, 1, 0, 1}));
+  EXPECT_EQ(tokenizer->decode(tokens), "a \u2047 a \u2047 a");
+  // A cut between two of them would make two pieces.
+  EXPECT_EQ(tokenizer->cut("ab c d e"), 0u);
+  EXPECT_EQ(tokenizer->cut("ba c d e"), 2u);
+  EXPECT_THROW(make_tokenizer("sentencepiece", tokenizer->model()), DataError);
 }
 
 TEST(Tokenizer, RefusesWhatIsNoModel) {
