@@ -16,6 +16,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
+#include "trireme/io/lfs_pointer.h"
 
 #include "io/checkpoints/safetensors_names.h"
 #include "io/files/open_files.h"
@@ -193,7 +194,7 @@ std::string read_index_text(const std::string& path, std::int64_t most) {
   }
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read(0, text.data(), text.size());
-  if (text.starts_with(kPointerOfLfs)) refuse_file(path, kWordsOnLfs);
+  if (is_pointer_of_lfs(text)) refuse_file(path, kWordsOnLfs);
   return text;
 }
 
@@ -313,7 +314,7 @@ FileSet read_set(const std::string& path) {
 
 // Refuses other files that are known by their first bytes.
 void check_content(const std::string& path, std::string_view first) {
-  if (first.starts_with(kPointerOfLfs)) refuse_file(path, kWordsOnLfs);
+  if (is_pointer_of_lfs(first)) refuse_file(path, kWordsOnLfs);
   if (first.starts_with("GGUF")) {
     refuse_file(path, "a file of llama.cpp: import the safetensors that it was made from");
   }

@@ -33,6 +33,29 @@ ValidationSplit split_of_tokens(ValidationSplit split) {
   return split;
 }
 
+// Counts documents that do not begin with the token that should.
+class Beginnings {
+ public:
+  explicit Beginnings(const Tokenizer& tokenizer) : begin_(tokenizer.begin_of_text()) {
+    if (begin_ == tokenizer.end_of_text()) begin_.reset();
+  }
+
+  void look_at(const TextChunk& chunk) {
+    is_first_ = is_first_ || chunk.starts;
+    if (!begin_ || !is_first_ || chunk.bytes.empty()) return;
+    std::int32_t token = 0;
+    std::memcpy(&token, chunk.bytes.data(), sizeof(token));
+    if (token != *begin_) ++others_;
+    is_first_ = false;
+  }
+  std::int64_t others() const { return others_; }
+
+ private:
+  std::optional<std::int32_t> begin_;
+  bool is_first_ = false;  // the next token is a document's first
+  std::int64_t others_ = 0;
+};
+
 BatchTokens batch_of(const TextChunk& chunk, const Tokenizer& tokenizer) {
   BatchTokens batch;
   SideTokens& side = chunk.validation ? batch.validation : batch.train;
@@ -61,9 +84,12 @@ PrepareResult prepare_tokens(const PrepareOptions& options) {
     options.progress({phase, source.bytes_read(), source.bytes_total(),
                       static_cast<std::uint64_t>(shards.tokens()), "tokens", watch.seconds()});
   };
+  Beginnings beginnings(*tokenizer);
   const auto splitter =
-      make_splitter(split_of_tokens(options.validation), options.seed,
-                    [&](TextChunk&& chunk) { shards.append(batch_of(chunk, *tokenizer)); });
+      make_splitter(split_of_tokens(options.validation), options.seed, [&](TextChunk&& chunk) {
+        beginnings.look_at(chunk);
+        shards.append(batch_of(chunk, *tokenizer));
+      });
   TextChunk chunk;
   while (source.next(chunk)) {
     splitter->add(std::move(chunk));
@@ -84,6 +110,7 @@ PrepareResult prepare_tokens(const PrepareOptions& options) {
                    fmt::format("{} tokens", shards.tokens()));
   result.seconds = watch.seconds();
   result.left_out = source.left_out();
+  result.without_begin = beginnings.others();
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include "io/tokenizers/sentencepiece_tokenizer.h"
 #include "io/tokenizers/split_pattern.h"
 #include "io/tokenizers/tokenizer_file.h"
+#include "io/tokenizers/tokens_around.h"
 #include "io/tokenizers/written_tokenizer.h"
 
 namespace trireme {
@@ -98,22 +99,6 @@ std::string name_of(const Tokenizer& tokenizer, std::int32_t token) {
   refuse_to_write(fmt::format("the token {} begins or ends texts, but has no name", token));
 }
 
-// Puts a token before each text.
-Json begin_with(const std::string& name, std::int32_t token) {
-  const auto special = [&](int type) {
-    return Json::object({{"SpecialToken", Json::object({{"id", name}, {"type_id", type}})}});
-  };
-  const auto text = [](const char* which, int type) {
-    return Json::object({{"Sequence", Json::object({{"id", which}, {"type_id", type}})}});
-  };
-  const Json known =
-      Json::object({{"id", name}, {"ids", Json::array({token})}, {"tokens", Json::array({name})}});
-  return Json::object({{"type", "TemplateProcessing"},
-                       {"single", Json::array({special(0), text("A", 0)})},
-                       {"pair", Json::array({special(0), text("A", 0), special(1), text("B", 1)})},
-                       {"special_tokens", Json::object({{name, known}})}});
-}
-
 WrittenTokenizer written(const Tokenizer& tokenizer) {
   const std::string_view kind = tokenizer.kind();
   if (kind == "byte") return written_bytes(tokenizer);
@@ -131,7 +116,7 @@ std::string tokenizer_json(const Tokenizer& tokenizer) {
   WrittenTokenizer parts = written(tokenizer);
   Json post_processor;
   if (const auto begin = tokenizer.begin_of_text()) {
-    post_processor = begin_with(name_of(tokenizer, *begin), *begin);
+    post_processor = begin_with(TokenBefore{name_of(tokenizer, *begin), *begin});
   }
   return Json::object({{"version", "1.0"},
                        {"truncation", {}},

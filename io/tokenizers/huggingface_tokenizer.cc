@@ -49,21 +49,26 @@ std::vector<TokenizerFile::AddedToken> ends_of(const TokenizerFile& file, std::s
 }
 
 std::int32_t end_of_text_of(const TokenizerFile& file, std::string_view name,
-                            const std::string& origin) {
+                            const std::string& origin, HuggingFaceTokenizer::EndBy by) {
   const std::vector<TokenizerFile::AddedToken> found = ends_of(file, name);
   if (found.size() == 1) return found.front().token;
+  constexpr const char* kConfigName = "tokenizer_config.json";
+  const bool is_flag = by == HuggingFaceTokenizer::EndBy::kUser;
   if (!name.empty()) {
-    throw DataError(fmt::format("{}: '{}' is none of its added tokens ({}), so it cannot end texts",
-                                origin, shown(name), names_of(file.added)));
+    throw DataError(
+        fmt::format("{}: '{}' is none of its added tokens ({}), so it cannot end texts{}", origin,
+                    shown(name), names_of(file.added),
+                    is_flag ? "" : fmt::format(", as eos_token of the {} says", kConfigName)));
   }
+  const std::string way =
+      is_flag ? "--end-of-text TOKEN" : fmt::format("eos_token of a {} beside it", kConfigName);
   throw DataError(
       found.empty()
-          ? fmt::format("{}: none of its special tokens is known to end texts: --end-of-text TOKEN "
-                        "names one of its added tokens ({})",
-                        origin, names_of(file.added))
-          : fmt::format(
-                "{}: several of its tokens may end texts ({}): --end-of-text TOKEN names one",
-                origin, names_of(found)));
+          ? fmt::format("{}: none of its special tokens is known to end texts: {} names one of its "
+                        "added tokens ({})",
+                        origin, way, names_of(file.added))
+          : fmt::format("{}: several of its tokens may end texts ({}): {} names one", origin,
+                        names_of(found), way));
 }
 
 AddedTokens added_tokens(const TokenizerFile& file, std::int32_t end_of_text, bool normalised,
@@ -180,7 +185,7 @@ struct HuggingFaceTokenizer::Parsed {
 
   Parsed(std::string_view model, std::string_view name, const std::string& origin, EndBy end_by)
       : file(parse_tokenizer_file(model, origin)),
-        end_of_text(end_of_text_of(file, name, origin)),
+        end_of_text(end_of_text_of(file, name, origin, end_by)),
         kind(file.kind) {
     const auto own = ends_of(file, "");
     const bool is_own = own.size() == 1 && own.front().token == end_of_text;

@@ -51,8 +51,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
  public:
   static constexpr std::string_view kKind = "huggingface";
 
-  // Who gives the token that ends texts: a user, or another file that lies beside this one. What
-  // such a file says is part of kind() only where this one alone would have another end.
+  // Who gives the token that ends texts, or could: a user by --end-of-text, or another file that
+  // lies beside this one. What such a file says is part of kind() only where this one alone would
+  // have another end.
   enum class EndBy { kUser, kOtherFile };
 
   // `model` is the text of a tokenizer.json. `end_of_text` names the added token that ends texts;

@@ -126,6 +126,16 @@ class RankedTokens {
   std::unordered_map<std::string, std::int32_t> numbers_;
 };
 
+// The bytes of an entry of a tekken.json; nothing: it is another.
+std::optional<std::string> token_of_entry(const Json& entry, std::int64_t rank) {
+  const Json* number = entry.find("rank");
+  const Json* text = entry.find("token_bytes");
+  if (!number || !number->is_integer() || number->integer() != rank) return {};
+  if (!text || !text->is_text()) return {};
+  std::optional<std::string> token = from_base64(text->text());
+  return token && !token->empty() ? token : std::nullopt;
+}
+
 }  // namespace
 
 bool is_tiktoken_file(std::string_view text) {
@@ -197,8 +207,8 @@ TokenizerFile parse_tekken_file(const Json& json, const std::string& origin) {
   }
   for (std::int64_t i = 0; i < count - special; ++i) {
     const Json& entry = vocabulary[static_cast<std::size_t>(i)];
-    std::optional<std::string> token = from_base64(entry.at("token_bytes").text());
-    if (!token || token->empty() || entry.at("rank").integer() != i) {
+    std::optional<std::string> token = token_of_entry(entry, i);
+    if (!token) {
       ranked.refuse(fmt::format("entry {} is not a token in base 64 with the rank {}", i + 1, i));
     }
     ranked.add_token(std::move(*token));

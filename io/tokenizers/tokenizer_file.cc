@@ -22,19 +22,29 @@ class FileParser {
   explicit FileParser(const std::string& origin) : origin_(origin) {}
 
   TokenizerFile parse(std::string_view text) {
+    bool is_tekken = origin_.ends_with("tekken.json");
+    std::string_view part;  // that is read
+    const auto reads = [&](std::string_view name) { return part = name; };
     try {
       const Json file = Json::parse_unique(text);
-      if (is_tekken_file(file)) return parse_tekken_file(file, origin_);
-      read_model(file.at("model"));
+      const Json* model = file.find("model");
+      is_tekken = is_tekken_file(file) || (is_tekken && !model);
+      if (is_tekken) return parse_tekken_file(file, origin_);
+      if (!model) file.at("model");  // throws
+      reads("model");
+      read_model(*model);
+      reads("added_tokens");
       read_added(file);
-      made_.normalizers = read_normalizers(given(file, "normalizer"), origin_);
-      ReadPreTokenizers steps = read_pre_tokenizers(given(file, "pre_tokenizer"), origin_);
+      made_.normalizers = read_normalizers(given(file, reads("normalizer")), origin_);
+      ReadPreTokenizers steps = read_pre_tokenizers(given(file, reads("pre_tokenizer")), origin_);
       made_.pre_tokenizers = std::move(steps.pre_tokenizers);
-      made_.decoder = read_decoder(given(file, "decoder"), origin_);
-      read_post_processor(given(file, "post_processor"));
+      made_.decoder = read_decoder(given(file, reads("decoder")), origin_);
+      read_post_processor(given(file, reads("post_processor")));
       settle_bytes(steps.is_byte_level);
     } catch (const JsonError& error) {
-      refuse(fmt::format("not a tokenizer.json that is read: {}", shown(error.what())));
+      refuse(fmt::format("not a {} that is read: {}{}{}",
+                         is_tekken ? "tekken.json" : "tokenizer.json", part,
+                         part.empty() ? "" : ": ", shown(error.what())));
     }
     return std::move(made_);
   }

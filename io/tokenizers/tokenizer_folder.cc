@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/byte_order_mark.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/io/lfs_pointer.h"
 #include "trireme/io/tokenizer.h"
 
 #include "io/tokenizers/huggingface_tokenizer.h"
@@ -32,18 +34,21 @@ constexpr std::array kNames = {"tokenizer.json",          "tekken.json",
                                "sentencepiece.bpe.model", "original/tokenizer.model"};
 constexpr std::string_view kNone = "none";
 
-// The text of a token: itself, or what an object of AddedToken has as content.
-std::optional<std::string> token_text(const Json& config, std::string_view key) {
+// A text, of tokens also as what an object of AddedToken has as content.
+std::optional<std::string> field_text(const Json& config, std::string_view key) {
   const Json* value = given(config, key);
   if (!value) return {};
-  return value->is_object() ? value->at("content").text() : value->text();
+  try {
+    return value->is_object() ? value->at("content").text() : value->text();
+  } catch (const JsonError& error) {
+    throw JsonError(fmt::format("{}: {}", key, error.what()));
+  }
 }
 
 // Classes that add begin of text unless add_bos_token is false, also to a SentencePiece model.
 bool adds_begin(const Json& config) {
-  const Json* name = given(config, "tokenizer_class");
-  return name &&
-         (name->text().starts_with("LlamaTokenizer") || name->text().starts_with("GemmaTokenizer"));
+  const std::string name = field_text(config, "tokenizer_class").value_or("");
+  return name.starts_with("LlamaTokenizer") || name.starts_with("GemmaTokenizer");
 }
 
 // The tokenizer of a file, without begin of text.
@@ -53,12 +58,17 @@ struct Loaded {
   bool is_sentencepiece = false;
 };
 
-// With the end that is named, or else with the one that the configuration says.
-Loaded load_file(const std::string& path, const TokenizerConfig& config,
-                 const DocumentTokens& named) {
+std::string read_model(const std::string& path) {
   // One MiB less than the limit leaves room for what is added to a SentencePiece model.
   constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
   std::string model = read_small_file("the tokenizer", path, kMostMib);
+  if (is_pointer_of_lfs(model)) throw DataError(fmt::format("{}: {}", path, kWordsOnLfs));
+  return model;
+}
+
+// With the end that is named, or else with the one that the configuration says.
+Loaded load_model(std::string model, const std::string& path, const TokenizerConfig& config,
+                  const DocumentTokens& named) {
   if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
   const bool is_named = !named.end_of_text.empty();
   // A SentencePiece model begins with the mark of its first field.
@@ -66,7 +76,7 @@ Loaded load_file(const std::string& path, const TokenizerConfig& config,
     using EndBy = HuggingFaceTokenizer::EndBy;
     auto made = std::make_shared<HuggingFaceTokenizer>(
         std::move(model), is_named ? named.end_of_text : config.end.value_or(""), path,
-        is_named ? EndBy::kUser : EndBy::kOtherFile);
+        is_named || (named.have_flags && !config.end) ? EndBy::kUser : EndBy::kOtherFile);
     return {made, made->before_texts(), false};
   }
   Loaded loaded{load_sentencepiece(std::move(model), path), {}, true};
@@ -76,8 +86,14 @@ Loaded load_file(const std::string& path, const TokenizerConfig& config,
       path));
 }
 
+std::string way_to_begin(const DocumentTokens& named) {
+  return named.have_flags
+             ? "--begin-of-text TOKEN names one, or none"
+             : fmt::format("add_bos_token false in a {} beside it takes none", kConfigName);
+}
+
 std::int32_t token_named(const Tokenizer& tokenizer, const std::string& name,
-                         const std::string& path) {
+                         const DocumentTokens& named, const std::string& path) {
   if (const auto token = tokenizer.special_token(name)) return *token;
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
@@ -86,28 +102,35 @@ std::int32_t token_named(const Tokenizer& tokenizer, const std::string& name,
     if (names.size() > kMostNames) break;
   }
   throw DataError(
-      fmt::format("{}: '{}' is none of its special tokens ({}), so it cannot begin texts", path,
-                  shown(name), fmt::join(names, ", ")));
+      fmt::format("{}: '{}' is none of its special tokens ({}), so it cannot begin texts: {}", path,
+                  shown(name), fmt::join(names, ", "), way_to_begin(named)));
 }
 
 std::optional<std::int32_t> begin_of_text(const Loaded& loaded, const TokenizerConfig& config,
-                                          const std::string& named, const std::string& path) {
+                                          const DocumentTokens& named, const std::string& path) {
   const Tokenizer& tokenizer = *loaded.tokenizer;
-  if (named == kNone) return {};
-  if (!named.empty()) return token_named(tokenizer, named, path);
+  if (named.begin_of_text == kNone) return {};
+  if (!named.begin_of_text.empty()) {
+    return token_named(tokenizer, named.begin_of_text, named, path);
+  }
   const bool has_template = !loaded.before_texts.empty();
   if (config.adds_begin && !*config.adds_begin) return {};
   if (config.adds_begin && config.begin && (loaded.is_sentencepiece || !has_template)) {
-    return token_named(tokenizer, *config.begin, path);
+    return token_named(tokenizer, *config.begin, named, path);
   }
   if (!has_template || loaded.before_texts.front() == "[CLS]") return {};
   if (loaded.before_texts.size() > 1) {
-    throw DataError(fmt::format(
-        "{}: its post-processor puts several tokens before a text ({}): --begin-of-text "
-        "TOKEN names one, or none",
-        path, fmt::join(loaded.before_texts, ", ")));
+    throw DataError(fmt::format("{}: its post-processor puts several tokens before a text ({}): {}",
+                                path, fmt::join(loaded.before_texts, ", "), way_to_begin(named)));
   }
-  return token_named(tokenizer, loaded.before_texts.front(), path);
+  return token_named(tokenizer, loaded.before_texts.front(), named, path);
+}
+
+TokenizerPtr made_tokenizer(std::string model, const std::string& path,
+                            const TokenizerConfig& config, const DocumentTokens& named) {
+  const Loaded loaded = load_model(std::move(model), path, config, named);
+  loaded.tokenizer->set_begin_of_text(begin_of_text(loaded, config, named, path), path);
+  return loaded.tokenizer;
 }
 
 }  // namespace
@@ -120,13 +143,28 @@ std::optional<std::string> tokenizer_in_folder(const std::string& folder) {
   return {};
 }
 
+TokenizerPtr tokenizer_of_files(const std::map<std::string, std::string>& files) {
+  const auto config = files.find(kConfigName);
+  for (const char* name : kNames) {
+    const auto found = files.find(name);
+    if (found == files.end()) continue;
+    return made_tokenizer(std::string(without_byte_order_mark(found->second)), name,
+                          config == files.end()
+                              ? TokenizerConfig()
+                              : parse_tokenizer_config(config->second, kConfigName),
+                          {});
+  }
+  return nullptr;
+}
+
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& origin) {
+  if (is_pointer_of_lfs(text)) throw DataError(fmt::format("{}: {}", origin, kWordsOnLfs));
   try {
     const Json json = Json::parse(text);
     json.members();  // throws unless it is an object
-    TokenizerConfig config{token_text(json, "bos_token"), token_text(json, "eos_token"), {}};
-    if (const Json* adds = given(json, "add_bos_token")) {
-      config.adds_begin = adds->boolean();
+    TokenizerConfig config{field_text(json, "bos_token"), field_text(json, "eos_token"), {}};
+    if (given(json, "add_bos_token")) {
+      config.adds_begin = flag(json, "add_bos_token", false);
     } else if (adds_begin(json)) {
       config.adds_begin = true;
     }
@@ -140,7 +178,11 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
 TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named) {
   std::string file = path;
   if (look_ahead(path, kOfTokenizers).is_folder()) {
-    const auto found = tokenizer_in_folder(path);
+    auto found = tokenizer_in_folder(path);
+    const std::string of_run = (fs::path(path) / "tokenizer").string();
+    if (!found && look_ahead(of_run, kOfTokenizers).is_folder()) {
+      found = tokenizer_in_folder(of_run);
+    }
     if (!found) {
       const bool has_parts =
           look_ahead((fs::path(path) / "vocab.json").string(), kOfTokenizers).is_file();
@@ -158,10 +200,7 @@ TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named
   if (const auto text = read_if_there(config_path, kOfTokenizers, std::size_t{16} << 20)) {
     config = parse_tokenizer_config(*text, config_path);
   }
-  const Loaded loaded = load_file(file, config, named);
-  loaded.tokenizer->set_begin_of_text(begin_of_text(loaded, config, named.begin_of_text, file),
-                                      file);
-  return loaded.tokenizer;
+  return made_tokenizer(read_model(file), file, config, named);
 }
 
 }  // namespace trireme

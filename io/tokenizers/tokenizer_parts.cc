@@ -258,7 +258,12 @@ const Json* given(const Json& object, std::string_view key) {
 
 bool flag(const Json& object, std::string_view key, bool otherwise) {
   const Json* value = given(object, key);
-  return value ? value->boolean() : otherwise;
+  if (!value) return otherwise;
+  try {
+    return value->boolean();
+  } catch (const JsonError& error) {
+    throw JsonError(fmt::format("{}: {}", key, error.what()));
+  }
 }
 
 void require_part(bool holds, std::string_view part, std::string_view option,

@@ -36,12 +36,15 @@ class JsonReader : public nlohmann::json_sax<Library> {
   bool start_array(std::size_t) override { return open(Json::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool parse_error(std::size_t, const std::string&,
+  bool parse_error(std::size_t, const std::string& last,
                    const nlohmann::detail::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 1, column 1: ..."
     const std::string words = error.what();
     const std::size_t label = words.find("] ");
-    throw JsonError(label == std::string::npos ? words : words.substr(label + 2));
+    // Python writes them, and reads them again.
+    const bool is_no_number = last.ends_with('N') || last.ends_with('I');
+    throw JsonError((label == std::string::npos ? words : words.substr(label + 2)) +
+                    (is_no_number ? " (NaN and Infinity are not JSON)" : ""));
   }
 
   Json root;

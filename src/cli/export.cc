@@ -46,7 +46,7 @@ ExitStatus export_on_ranks(Runtime& runtime, const ExportArguments& given) {
     report_line(
         fmt::format("{}: {}; the files have them, too", result.checkpoint, result.not_finite));
   }
-  if (!result.remark.empty()) report_line(shown(result.remark));
+  if (!result.remark.empty()) report_line(shown(result.remark, 1000));
   NamedLines lines(kExportNameWidth);
   lines.add("checkpoint", result.checkpoint);
   lines.add("weights",

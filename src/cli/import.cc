@@ -49,6 +49,11 @@ ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request) {
     report_line(fmt::format("weights: left out, since our models do not have these parts: {}",
                             shown(fmt::format("{}", fmt::join(result.left_out, ", ")))));
   }
+  if (!result.files_left_out.empty()) {
+    report_line(
+        fmt::format("files of the tokenizer that are left out: {}",
+                    shown(fmt::format("{}", fmt::join(result.files_left_out, "; ")), 1000)));
+  }
   print_line(import_summary(request, result));
   return ExitStatus::kDone;
 }

@@ -150,7 +150,7 @@ PrepareKind common_options(const PrepareArguments& given) {
 }
 
 DocumentTokens around(const PrepareArguments& given) {
-  return {given.begin_of_text.value_or(""), given.end_of_text.value_or("")};
+  return {given.begin_of_text.value_or(""), given.end_of_text.value_or(""), true};
 }
 
 void set_tokens(const PrepareArguments& given, PrepareOptions& options) {
@@ -336,6 +336,16 @@ std::string summary(const PrepareImagesResult& result) {
 }
 
 void say_what_is_odd(const PrepareResult& result) {
+  if (result.without_begin > 0) {
+    const std::int32_t begin = result.tokenizer->begin_of_text().value_or(0);
+    report_line(fmt::format(
+        "{} of {} do not begin with the begin of text {} {}: --begin-of-text none says that none "
+        "comes before them",
+        result.without_begin,
+        counted(result.train.documents + (result.validation ? result.validation->documents : 0),
+                "document"),
+        begin, shown(result.tokenizer->name_of(begin))));
+  }
   if (const ZeroBytes& zeros = result.zero_bytes; zeros.count > 0) {
     report_line(fmt::format("{}: byte {} is zero, which no text has; {} in all became tokens",
                             shown(zeros.first_in), zeros.first,

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
 #include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/ops/arithmetic.h"
@@ -31,6 +34,20 @@
 
 namespace trireme {
 namespace {
+
+// What a start may have written to the run's folder `tokenizer` that has left this checkpoint, or
+// taken it up: files as they came with weights, and as other programs read them.
+SetsOfFiles earlier_tokenizer_files(const std::optional<Checkpoint>& checkpoint,
+                                    std::int64_t context) {
+  if (!checkpoint) return {};
+  try {
+    const TokenizerFiles files = read_tokenizer_files(checkpoint->path(), checkpoint->info().extra);
+    return {files.brought, files_for_others(files, context).files};
+  } catch (const DataError&) {  // no other program has such a tokenizer
+  } catch (const CheckpointError&) {
+  }
+  return {};
+}
 
 // Says where an evaluation of some samples takes them: missing, from the beginning of the data.
 constexpr const char* kEvaluationAttribute = "evaluation_samples";
@@ -207,6 +224,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   const bool trains = position.step < run_.config.run.steps;
   position.continues =
       start.settle(checkpoint, trains ? std::optional(run_.promise_broken) : std::nullopt);
+  write_tokenizer(checkpoint);
   return position;
 }
 
@@ -333,39 +351,50 @@ std::string RunCheckpoints::words_on_averages(const Checkpoint& checkpoint) cons
 
 void RunCheckpoints::take_brought_files(const Checkpoint& checkpoint) {
   const TokenizerPtr tokenizer = run_.data.tokenizer();
-  const auto found = checkpoint.info().extra.find(kTokensAttribute);
-  const bool same = tokenizer && found != checkpoint.info().extra.end() &&
-                    found->second == tokens_checksum(*tokenizer);
-  if (!same) return;
+  if (!tokenizer) return;
+  const auto& extra = checkpoint.info().extra;
+  const auto found = extra.find(kTokensAttribute);
+  const std::string tokens = tokens_checksum(*tokenizer);
+  const bool same = found != extra.end() && found->second == tokens;
   run_.runtime.world().read_once([&] {
     tokenizer_.brought = brought_files(checkpoint.path());
     // Tokens that stand for the same may still be found in another way.
     const bool is_same_file = std::ranges::any_of(
         tokenizer_.brought, [&](const auto& file) { return file.second == tokenizer->model(); });
-    if (!tokenizer_.brought.empty() && !is_same_file) {
-      tokenizer_.brought.clear();
-      print_line(
-          "the files of the tokenizer that came with the weights are not kept: data.train has "
-          "another file of the same tokens");
-    }
+    if (tokenizer_.brought.empty() || (same && is_same_file)) return std::string();
+    tokenizer_.brought.clear();
+    print_line(fmt::format(
+        "the files of the tokenizer that came with the weights are not kept: data.train {}",
+        tokens.empty() ? "has numbers, and nothing says of which tokenizer (trireme prepare "
+                         "--tokens true --tokenizer PATH does)"
+        : same         ? "has another file of the same tokens"
+        : found != extra.end() ? "has other tokens"
+                               : "has a tokenizer, but theirs was not read"));
     return std::string();
   });
 }
 
-void RunCheckpoints::write_tokenizer() {
-  if (has_written_tokenizer_) return;
-  has_written_tokenizer_ = true;
+void RunCheckpoints::write_tokenizer(const std::optional<Checkpoint>& checkpoint) {
+  tokenizer_.tokenizer = run_.data.tokenizer();
   if (!tokenizer_.tokenizer) return;
   const std::int64_t context = models::resolve(run_.config.model, {}).plan.length;
   run_.runtime.world().read_once([&] {
-    std::map<std::string, std::string> files;
+    FilesForOthers written;
     try {
-      files = files_for_others(tokenizer_, context);
+      written = files_for_others(tokenizer_, context);
     } catch (const DataError&) {  // no other program has such a tokenizer
       return std::string();
     }
+    if (!written.remark.empty()) print_line(shown(written.remark, 1000));
     run_.folder.check_still_ours();
-    write_tokenizer_folder(run_.folder.path(), files);
+    const std::vector<std::string> theirs =
+        update_tokenizer_folder(run_.folder.path(), written.files,
+                                [&] { return earlier_tokenizer_files(checkpoint, context); });
+    if (!theirs.empty()) {
+      print_line(fmt::format(
+          "{}: not the checkpoint's {}, which generate, predict and export take; it stays as it is",
+          run_.folder.file("tokenizer"), fmt::join(theirs, ", ")));
+    }
     return std::string();
   });
 }
@@ -558,7 +587,6 @@ std::string RunCheckpoints::save(const Position& position) {
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
-  tokenizer_.tokenizer = run_.data.tokenizer();
   CheckpointTexts texts;
   if (run_.runtime.rank() == 0) add_tokenizer(tokenizer_, info, texts);
   CheckpointOptions options;
@@ -578,8 +606,6 @@ std::string RunCheckpoints::save(const Position& position) {
       slices.push_back(std::move(slice));
     }
   }
-  // The folder first: a start that finds its last checkpoint there has nothing left to write.
-  write_tokenizer();
   std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),
                                       run_.folder.checkpoints(), info, slices, options);
   if (!position.skipped_since) before_skipped_ = path;

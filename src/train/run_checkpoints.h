@@ -81,8 +81,8 @@ class RunCheckpoints {
   void erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const;
   // Collective over the world. Files that came with the weights stay with a run on the same tokens.
   void take_brought_files(const Checkpoint& checkpoint);
-  // Collective over the world, before the first checkpoint: the folder `tokenizer` of the run.
-  void write_tokenizer();
+  // Collective over the world: the folder `tokenizer` of a run that goes on from a checkpoint.
+  void write_tokenizer(const std::optional<Checkpoint>& checkpoint);
   void begin();
   void take_weights(const Checkpoint& checkpoint);
   std::string newest_before(const std::string& checkpoint, std::int64_t step) const;
@@ -115,10 +115,9 @@ class RunCheckpoints {
   // The frozen parameters that have other values on this rank than those that they were given.
   std::set<std::string> rounded_;
   std::string foreign_format_;  // of what this start took its weights from
+  TokenizerFiles tokenizer_;    // of the data; what was brought is known on rank 0
   // The newest checkpoint that was written, or gone on from, when the last step had changed the
   // weights; empty: there is none.
-  TokenizerFiles tokenizer_;  // of the data; what was brought is known on rank 0
-  bool has_written_tokenizer_ = false;
   std::string before_skipped_;
 };
 

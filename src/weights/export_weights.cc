@@ -167,9 +167,9 @@ class Export {
       const TokenizerFiles files =
           read_tokenizer_files(checkpoint_.path(), checkpoint_.info().extra);
       try {
-        for (const auto& [name, text] : files_for_others(files, model_.plan.length)) {
-          all.push_back(Json::array({name, text}));
-        }
+        const FilesForOthers given = files_for_others(files, model_.plan.length);
+        for (const auto& [name, text] : given.files) all.push_back(Json::array({name, text}));
+        remark_ = given.remark;
         const Json described = Json::parse(config);
         const Json* type = described.find("model_type");
         if (files.tokenizer && files.brought.empty() && type && type->text() == "qwen2") {

@@ -15,6 +15,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
+#include "trireme/io/lfs_pointer.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
@@ -51,7 +52,7 @@ std::string read_config_json(Communicator& comm, const std::string& from) {
     // A class takes some 50 bytes, and models of pictures may have tens of thousands.
     const std::string path = (fs::path(folder_of(from)) / "config.json").string();
     std::string text = read_if_there(path, kOfImport, std::size_t{16} << 20).value_or("");
-    if (text.starts_with(kPointerOfLfs)) {
+    if (is_pointer_of_lfs(text)) {
       throw DataError(fmt::format("{}: {}", path, kWordsOnLfs));
     }
     return text;
@@ -116,17 +117,18 @@ class Import {
     take_tokenizer(folder);
     pieces_ = foreign_pieces(foreign_, 0, foreign_.tensors.size(), world_.rank(), world_.size());
     read();
-    ImportResult result{
-        .format = foreign_.format,
-        .model = model_.plan.description,
-        .parameters = model_.plan.parameters,
-        .checkpoint = write(runtime, folder),
-        .config = folder.file("config.ini"),
-        .not_read = request_.not_read,
-        .untied = untied_,
-        .left_out = left_out_,
-        .tokenizer = tokenizer_.tokenizer ? tokenizer_.tokenizer->description() : "",
-        .no_tokenizer = no_tokenizer_};
+    const TokenizerPtr& tokenizer = tokenizer_.files.tokenizer;
+    ImportResult result{.format = foreign_.format,
+                        .model = model_.plan.description,
+                        .parameters = model_.plan.parameters,
+                        .checkpoint = write(runtime, folder),
+                        .config = folder.file("config.ini"),
+                        .not_read = request_.not_read,
+                        .untied = untied_,
+                        .left_out = left_out_,
+                        .tokenizer = tokenizer ? tokenizer->description() : "",
+                        .no_tokenizer = tokenizer_.why_none,
+                        .files_left_out = tokenizer_.left_out};
     world_.read_once([&] {
       try {
         write_whole_file(result.config, model_to_ini(model_.request));
@@ -354,14 +356,15 @@ class Import {
   void take_tokenizer(const RunFolder& folder) {
     if (!model_.data.vocabulary) return;
     world_.read_once([&]() -> std::string {
-      tokenizer_ = tokenizer_files_in(folder_of(from_), no_tokenizer_);
+      tokenizer_ = tokenizer_files_in(folder_of(from_));
+      TokenizerFiles& files = tokenizer_.files;
       const auto vocabulary = *model_.data.vocabulary;
-      if (tokenizer_.tokenizer && tokenizer_.tokenizer->vocabulary() > vocabulary) {
-        no_tokenizer_ = fmt::format("it has {} tokens, the model {}",
-                                    tokenizer_.tokenizer->vocabulary(), vocabulary);
-        tokenizer_.tokenizer = nullptr;
+      if (files.tokenizer && files.tokenizer->vocabulary() > vocabulary) {
+        tokenizer_.why_none = fmt::format("it has {} tokens, the model {}",
+                                          files.tokenizer->vocabulary(), vocabulary);
+        files.tokenizer = nullptr;
       }
-      if (!tokenizer_.brought.empty()) write_tokenizer_folder(folder.path(), tokenizer_.brought);
+      if (!files.brought.empty()) write_tokenizer_folder(folder.path(), files.brought);
       return "";
     });
   }
@@ -390,9 +393,9 @@ class Import {
     info.config = model_to_ini(model_.request);
     info.extra[kImportedAttribute] = foreign_.format;
     CheckpointTexts texts;  // on rank 0
-    add_tokenizer(tokenizer_, info, texts);
-    if (tokenizer_.tokenizer) {
-      for (const tasks::DataMark& mark : tasks::marks_of_tokens(*tokenizer_.tokenizer)) {
+    add_tokenizer(tokenizer_.files, info, texts);
+    if (tokenizer_.files.tokenizer) {
+      for (const tasks::DataMark& mark : tasks::marks_of_tokens(*tokenizer_.files.tokenizer)) {
         info.extra[mark.attribute] = mark.value;
       }
     }
@@ -417,8 +420,7 @@ class Import {
   std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model
   std::vector<std::string> left_out_;             // tensors in the files
   std::vector<ForeignPiece> pieces_;
-  TokenizerFiles tokenizer_;  // on rank 0
-  std::string no_tokenizer_;  // on rank 0: why it is null
+  FoundTokenizer tokenizer_;  // on rank 0
 };
 
 }  // namespace

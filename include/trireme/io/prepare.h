@@ -132,6 +132,9 @@ struct PrepareResult {
   LeftOut left_out = {};
   BadRecords bad_records = {};  // left out
   PlainRecords plain_records = {};
+  // Documents of tokens that are made already which do not begin with the tokenizer's begin of
+  // text, though that is another token than their end.
+  std::int64_t without_begin = 0;
 };
 
 inline constexpr std::int64_t kMostShards = 9999;

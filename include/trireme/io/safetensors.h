@@ -35,11 +35,6 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path);
 // The largest header that is read, in bytes. It describes more than 100,000 tensors.
 inline constexpr std::int64_t kMostSafetensorsHeader = std::int64_t{16} << 20;
 
-// How what Git LFS has in the place of a file begins, and what is said of it.
-inline constexpr std::string_view kPointerOfLfs = "version ";
-inline constexpr const char* kWordsOnLfs =
-    "a pointer of Git LFS in place of the file: git lfs pull fetches it";
-
 // A set of files that can be read. Each rank opens those that it reads, and not all at a time.
 class SafetensorsFiles {
  public:

@@ -120,12 +120,13 @@ TokenizerPtr make_byte_tokenizer();
 struct DocumentTokens {
   std::string begin_of_text = {};  // "none": there is none
   std::string end_of_text = {};
+  bool have_flags = false;  // --begin-of-text and --end-of-text, which errors then name
 };
 
 // Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, Llama 3's rank
 // file of tiktoken, Mistral's tekken.json, or else a SentencePiece model. `path` is the file, or a
-// folder that holds it under one of their names. Throws ConfigError if the file cannot be read or
-// is too large.
+// folder that holds it under one of their names, or in its folder `tokenizer`, as runs do. Throws
+// ConfigError if the file cannot be read or is too large.
 //
 // A tokenizer.json may have BPE, Unigram or WordPiece; io/tokenizers/huggingface_tokenizer.h lists
 // its parts. Tokens are those that the `tokenizers` package gives without special tokens. Throws

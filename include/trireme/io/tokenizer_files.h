@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "trireme/io/tokenizer.h"
 
@@ -17,21 +19,38 @@ struct TokenizerFiles {
   std::map<std::string, std::string> brought = {};
 };
 
-// The files of a tokenizer in a folder of weights, and what they make. `why_none` gets the reason
-// why they make no tokenizer. Empty where there are none. Throws ConfigError for a file that cannot
-// be read or is too large.
-TokenizerFiles tokenizer_files_in(const std::string& folder, std::string& why_none);
+struct FoundTokenizer {
+  TokenizerFiles files;
+  std::string why_none = {};               // why they make no tokenizer
+  std::vector<std::string> left_out = {};  // of each file that cannot be taken: "PATH: why"
+};
+// The files of a tokenizer in a folder of weights. What is no plain file, cannot be read, is larger
+// than Tokenizer::kMaxModelBytes or a pointer of Git LFS is left out. Throws ConfigError for the
+// folder.
+FoundTokenizer tokenizer_files_in(const std::string& folder);
 
-// The files for other programs, contents by name: those that were brought, where they say how the
-// tokenizer is to be used (tokenizer_config.json); else also what hugging_face_files() makes.
-// `longest_text` in tokens. Empty where there are none. Throws DataError where a tokenizer that
-// nobody brought cannot be written.
-std::map<std::string, std::string> files_for_others(const TokenizerFiles& files,
-                                                    std::int64_t longest_text);
+struct FilesForOthers {
+  std::map<std::string, std::string> files;  // contents by name
+  std::string remark = {};                   // for people; empty: there is nothing to say
+};
+// The files for other programs: those that were brought, and where they do not say how the
+// tokenizer is to be used (tokenizer_config.json), also what hugging_face_files() makes. Where they
+// say that texts begin or end in another way than the tokenizer's, they are changed in that, and
+// the remark says so; else they are as they came. `longest_text` in tokens. Empty where there are
+// none. Throws DataError where a tokenizer that nobody brought cannot be written.
+FilesForOthers files_for_others(const TokenizerFiles& files, std::int64_t longest_text);
 
 // Puts files into a folder inside of `run_folder` called `tokenizer`, unless it holds the same
 // ones. It gets its name when all are complete. Throws RunFolderError.
 void write_tokenizer_folder(const std::string& run_folder,
                             const std::map<std::string, std::string>& files);
+
+// The same, but what somebody else has written there or changed stays. Nobody did where a file is
+// as one of the `earlier` ones, which are asked for if need be. Returns the names of those that
+// stay in place of one of `files`.
+using SetsOfFiles = std::vector<std::map<std::string, std::string>>;
+std::vector<std::string> update_tokenizer_folder(const std::string& run_folder,
+                                                 const std::map<std::string, std::string>& files,
+                                                 const std::function<SetsOfFiles()>& earlier);
 
 }  // namespace trireme

@@ -31,6 +31,7 @@ struct ImportResult {
   std::vector<std::string> left_out;  // tensors of parts that our model does not have
   // On rank 0: the tokenizer beside the weights, for people, and why there is none.
   std::string tokenizer, no_tokenizer;
+  std::vector<std::string> files_left_out;  // of those of the tokenizer: "PATH: why"
 };
 
 // Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an
@@ -61,7 +62,7 @@ struct ExportResult {
   std::size_t tensors = 0;
   std::int64_t bytes = 0;          // of the tensors
   std::vector<std::string> files;  // names in the folder
-  std::string remark = {};         // on rank 0: what others may miss of the tokenizer
+  std::string remark = {};         // on rank 0: on the tokenizer's files
   std::string not_finite;          // how many weights are NaN or infinite, and where; empty: none
 };
 

@@ -1,8 +1,9 @@
 // hugging_face_files_program TOKENIZER TEXTS FOLDER: writes a tokenizer as Hugging Face's files to
 // FOLDER, and prints the tokens of each text of a JSON array and what they decode to, as JSON.
-// Texts begin with their end of text. TOKENIZER is a file, `byte`, or `bpe:TEXT` or `unigram:TEXT`,
-// which are learned from a text. A reader of these files that gives other tokens or other bytes
-// ends the program.
+// Texts begin with their end of text. TOKENIZER is a file, `byte`, `bpe:TEXT` or `unigram:TEXT`,
+// which are learned from a text, or a folder whose files come with the tokenizer. Where these say
+// that texts begin with a token, none does. A reader of these files that gives other tokens or
+// other bytes ends the program.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/json.h"
-#include "trireme/io/hugging_face_files.h"
+#include "trireme/io/tokenizer_files.h"
 
 namespace {
 
@@ -71,9 +72,14 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   try {
     const Json texts = Json::parse(contents(argv[2]));
-    const TokenizerPtr made = tokenizer_of(argv[1]);
-    const TokenizerPtr tokenizer = make_tokenizer(made->kind(), made->model(), made->end_of_text());
-    const auto files = hugging_face_files(*tokenizer, 1024);
+    TokenizerFiles given;
+    if (std::filesystem::is_directory(argv[1])) given = tokenizer_files_in(argv[1]).files;
+    const TokenizerPtr made = given.tokenizer ? given.tokenizer : tokenizer_of(argv[1]);
+    const bool is_begun = given.tokenizer && made->begin_of_text();
+    const TokenizerPtr tokenizer = make_tokenizer(
+        made->kind(), made->model(), is_begun ? std::nullopt : std::optional(made->end_of_text()));
+    given.tokenizer = tokenizer;
+    const auto files = files_for_others(given, 1024).files;
     std::filesystem::create_directories(argv[3]);
     for (const auto& [name, contents] : files) {
       std::ofstream(std::filesystem::path(argv[3]) / name, std::ios::binary) << contents;

@@ -44,6 +44,16 @@ def tekken():
                        "vocab": entries})
 
 
+def brought(folder, tokenizer, config=None):
+    """A folder of files that come with the tokenizer: their tokens around texts are rewritten."""
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((FILES / f"{tokenizer}.json").read_bytes())
+    if config:
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT, **config}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
 def folders(folder, given):
     """Triples of a name, a folder, and the tokens of the texts."""
     (folder / "texts").write_text(json.dumps(given), encoding="utf-8")
@@ -51,7 +61,10 @@ def folders(folder, given):
     (folder / "tekken.json").write_text(tekken(), encoding="utf-8")
     for name, tokenizer in (("byte", "byte"), ("bpe", f"bpe:{folder / 'sample'}"), ("unigram", f"unigram:{folder / 'sample'}"),
                             ("tekken", folder / "tekken.json"), ("gpt2", FILES / "gpt2.json"),
-                            ("qwen2", FILES / "qwen2.json")):
+                            ("qwen2", FILES / "qwen2.json"), ("their-gpt2", brought(folder / "a", "gpt2")),
+                            ("their-qwen2", brought(folder / "b", "qwen2", {"eos_token": "<|im_end|>", "add_bos_token": False})),
+                            ("their-llama3", brought(folder / "c", "llama3", {"eos_token": "<|eot_id|>",
+                                                                             "bos_token": "<|begin_of_text|>"}))):
         run = subprocess.run([PROGRAM, tokenizer, folder / "texts", folder / name], capture_output=True, text=True, check=False)
         if run.returncode != 0:
             sys.exit(f"{name}: {run.stderr}")
@@ -61,15 +74,18 @@ def folders(folder, given):
 def differences(name, folder, given, wanted):
     theirs = AutoTokenizer.from_pretrained(folder)
     begin = theirs.convert_tokens_to_ids(theirs.bos_token)
-    if (theirs.eos_token_id, begin, theirs.model_max_length) != (begin, theirs.bos_token_id, CONTEXT):
+    is_unbegun = name == "their-llama3"
+    end = begin if not is_unbegun else theirs.convert_tokens_to_ids("<|eot_id|>")
+    if (theirs.eos_token_id, begin, theirs.model_max_length) != (end, theirs.bos_token_id, CONTEXT):
         yield f"end of text {theirs.eos_token_id}, begin of text {begin}, context {theirs.model_max_length}"
     is_file = name in ("gpt2", "qwen2")  # that stays as it is
     for text, (tokens, decoded) in zip(given, wanted, strict=True):
         made = theirs.encode(text, add_special_tokens=False)
         if made != tokens:
             yield f"{text[:60]!r}: ours {tokens[:12]}, theirs {made[:12]}"
-        if not is_file and theirs.encode(text) != [begin] + tokens:
-            yield f"{text[:60]!r}: begins with {theirs.encode(text)[:3]}, not {[begin] + tokens[:2]}"
+        begun = tokens if is_unbegun else [begin] + tokens
+        if not is_file and theirs.encode(text) != begun:
+            yield f"{text[:60]!r}: begins with {theirs.encode(text)[:3]}, not {begun[:3]}"
         if theirs.decode(made) != decoded:
             yield f"{text[:60]!r}: is {theirs.decode(made)[:60]!r} again"
 
