@@ -182,9 +182,14 @@ void write_tokenizer_folder(const std::string& run_folder, const Files& files) {
   std::error_code ignored;  // what cannot be removed cannot be written either
   fs::remove_all(unfinished, ignored);
   make_folders(unfinished.string(), kStatus);
-  for (const auto& [name, text] : files) write_whole_file((unfinished / name).string(), text);
-  fs::remove_all(folder, ignored);
-  rename_file(unfinished.string(), folder.string(), kStatus);
+  try {
+    for (const auto& [name, text] : files) write_whole_file((unfinished / name).string(), text);
+    fs::remove_all(folder, ignored);
+    rename_file(unfinished.string(), folder.string(), kStatus);
+  } catch (const Error&) {
+    fs::remove_all(unfinished, ignored);
+    throw;
+  }
   sync_folder(run_folder);
 }
 

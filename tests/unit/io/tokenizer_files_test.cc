@@ -1,6 +1,7 @@
 // Files that came with a tokenizer, and other tokens around the texts that a model has learned.
 #include "trireme/io/tokenizer_files.h"
 
+#include <filesystem>
 #include <fstream>
 #include <tuple>
 
@@ -117,6 +118,17 @@ TEST(TokenizerFiles, WhatIsNoJsonIsNamed) {
             "the model's texts begin with <s> and end with </s>, but the files that came with it "
             "say that they begin with no token and end with </s>; changed in that: "
             "tokenizer_config.json, tokenizer.json; still as they came: special_tokens_map.json");
+}
+
+TEST(TokenizerFiles, AFolderThatCannotBeWrittenLeavesNothing) {
+  const testing::TemporaryFolder run;
+  const std::string path = run.path().string();
+  write_tokenizer_folder(path, {{"a", "old"}});
+  EXPECT_THROW(write_tokenizer_folder(path, {{"a", "new"}, {"no/folder", ""}}), RunFolderError);
+  EXPECT_FALSE(std::filesystem::exists(run.path() / "tokenizer.partial"));
+  std::string text;
+  std::ifstream(run.path() / "tokenizer" / "a") >> text;
+  EXPECT_EQ(text, "old");
 }
 
 TEST(TokenizerFiles, ErrorsNameTheFileAndTheField) {
