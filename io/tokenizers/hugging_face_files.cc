@@ -105,8 +105,9 @@ WrittenTokenizer written(const Tokenizer& tokenizer) {
   if (kind == NumberTokenizer::kKind) {
     refuse_to_write("its tokens are numbers, which stand for no text that is known");
   }
-  using Pieces = SentencePieceTokenizer;
-  if (kind == Pieces::kKind || kind == Pieces::kExactKind) return written_pieces(tokenizer);
+  if (kind == SentencePieceTokenizer::kKind || is_exact_sentencepiece(kind)) {
+    return written_pieces(tokenizer);
+  }
   return written_ranks(tokenizer);
 }
 

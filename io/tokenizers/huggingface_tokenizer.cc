@@ -45,6 +45,13 @@ std::vector<TokenizerFile::AddedToken> ends_of(const TokenizerFile& file, std::s
     const bool is_end = std::ranges::find(kEnds, token.text) != kEnds.end();
     if (name.empty() ? token.is_special && is_end : token.text == name) found.push_back(token);
   }
+  // If that is not clear, the one that the post-processor puts after texts.
+  if (name.empty() && found.size() != 1 && file.after.size() == 1) {
+    const auto after = std::ranges::find_if(file.added, [&](const auto& token) {
+      return token.is_special && token.text == file.after.front();
+    });
+    if (after != file.added.end()) return {*after};
+  }
   return found;
 }
 

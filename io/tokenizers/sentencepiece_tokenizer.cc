@@ -4,6 +4,7 @@
 #include <deque>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sentencepiece_processor.h>
 
 #include "trireme/base/error.h"
@@ -62,8 +63,10 @@ constexpr std::string_view kIdentityNormalizer(
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
-                                               const std::string& origin)
-    : model_(std::move(model)),
+                                               const std::string& origin,
+                                               std::string_view end_of_text)
+    : kind_(mode == Mode::kExact ? kExactKind : kKind),
+      model_(std::move(model)),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   // The library gets texts in normal form.
   const auto status = processor_->LoadFromSerializedProto(
@@ -74,7 +77,18 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
   }
   const SentencePieceFile file = parse_sentencepiece_file(model_);
   is_of_words_ = file.model == SentencePieceFile::Model::kWord;
-  find_special_tokens(mode, file.unknown, origin);
+  std::int32_t end = own_end();
+  if (!end_of_text.empty()) end = piece_named(end_of_text, origin);
+  if (end < 0) {
+    throw DataError(
+        fmt::format("{}: the SentencePiece model has no piece that can end a text", origin));
+  }
+  if (end != own_end()) kind_ += fmt::format(":{}", end_of_text);
+  find_special_tokens(file.unknown, end, origin);
+  // SentencePiece reads no model that has pieces of some bytes alone.
+  if (mode == Mode::kLossless && !has_bytes()) {
+    throw DataError(fmt::format("{}: the SentencePiece model has no byte pieces", origin));
+  }
   if (mode != Mode::kExact) return;
   for (const SentencePieceFile::Piece& piece : file.pieces) {
     using Type = SentencePieceFile::Type;
@@ -104,7 +118,30 @@ std::string SentencePieceTokenizer::description() const {
   return fmt::format("SentencePiece, {} tokens", vocabulary());
 }
 
-void SentencePieceTokenizer::find_special_tokens(Mode mode, std::string_view unknown,
+std::int32_t SentencePieceTokenizer::own_end() const {
+  for (const int piece : {processor_->eos_id(), processor_->bos_id()}) {
+    if (piece >= 0) return piece;
+  }
+  return processor_->pad_id();
+}
+
+// A control piece: texts have none of them.
+std::int32_t SentencePieceTokenizer::piece_named(std::string_view name,
+                                                 const std::string& origin) const {
+  constexpr std::size_t kMostNames = 8;
+  std::vector<std::string> names;
+  for (int id = 0; id < processor_->GetPieceSize(); ++id) {
+    if (!processor_->IsControl(id)) continue;
+    const std::string& piece = processor_->IdToPiece(id);
+    if (piece == name) return id;
+    if (names.size() <= kMostNames)
+      names.push_back(names.size() < kMostNames ? shown(piece) : "...");
+  }
+  throw DataError(fmt::format("{}: '{}' is none of its control pieces ({}), so it cannot end texts",
+                              origin, shown(name), fmt::join(names, ", ")));
+}
+
+void SentencePieceTokenizer::find_special_tokens(std::string_view unknown, std::int32_t end,
                                                  const std::string& origin) {
   const int count = processor_->GetPieceSize();
   std::vector<std::string> bytes(static_cast<std::size_t>(count));
@@ -129,19 +166,8 @@ void SentencePieceTokenizer::find_special_tokens(Mode mode, std::string_view unk
       if (spans_words(own)) words_are_independent_ = false;
     }
   }
-  // SentencePiece reads no model that has pieces of some bytes alone.
-  if (mode == Mode::kLossless && !has_bytes()) {
-    throw DataError(fmt::format("{}: the SentencePiece model has no byte pieces", origin));
-  }
   if (!has_bytes()) bytes[static_cast<std::size_t>(processor_->unk_id())] = unknown;
   if (newline_token_ < 0) newline_token_ = byte_token_['\n'];
-  int end = processor_->eos_id();
-  if (end < 0) end = processor_->bos_id();
-  if (end < 0) end = processor_->pad_id();
-  if (end < 0) {
-    throw DataError(
-        fmt::format("{}: the SentencePiece model has no piece that can end a text", origin));
-  }
   bytes[static_cast<std::size_t>(end)].clear();
   set_vocabulary(std::move(bytes), end, std::move(special_tokens));
 }
@@ -324,10 +350,27 @@ void SentencePieceTokenizer::encode_bytes(std::string_view bytes,
   for (const char c : bytes) tokens.push_back(byte_token_[static_cast<unsigned char>(c)]);
 }
 
+bool is_exact_sentencepiece(std::string_view kind) {
+  constexpr std::string_view kExact = SentencePieceTokenizer::kExactKind;
+  return kind == kExact || kind.starts_with(fmt::format("{}:", kExact));
+}
+
+std::shared_ptr<SentencePieceTokenizer> stored_sentencepiece(std::string_view kind,
+                                                             std::string_view model,
+                                                             const std::string& origin) {
+  using Mode = SentencePieceTokenizer::Mode;
+  const bool is_exact = is_exact_sentencepiece(kind);
+  const std::size_t name = std::min(kind.size(), SentencePieceTokenizer::kExactKind.size() + 1);
+  return std::make_shared<SentencePieceTokenizer>(std::string(model),
+                                                  is_exact ? Mode::kExact : Mode::kLossless, origin,
+                                                  is_exact ? kind.substr(name) : "");
+}
+
 std::shared_ptr<SentencePieceTokenizer> load_sentencepiece(std::string model,
+                                                           std::string_view end_of_text,
                                                            const std::string& origin) {
   using Mode = SentencePieceTokenizer::Mode;
-  auto exact = std::make_shared<SentencePieceTokenizer>(model, Mode::kExact, origin);
+  auto exact = std::make_shared<SentencePieceTokenizer>(model, Mode::kExact, origin, end_of_text);
   const bool is_own = exact->has_bytes() && SentencePieceNormalizer(model, origin).is_plain() &&
                       exact->special_token(kTrainedEnd) == exact->end_of_text();
   if (!is_own) return exact;

@@ -30,11 +30,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   enum class Mode { kLossless, kExact };
   static constexpr std::string_view kKind = "sentencepiece", kExactKind = "sentencepiece:exact";
 
-  // `model` is a serialised ModelProto; `origin` names it in errors. Throws DataError.
-  SentencePieceTokenizer(std::string model, Mode mode, const std::string& origin);
+  // `model` is a serialised ModelProto; `origin` names it in errors. `end_of_text` names the
+  // control piece that ends texts; empty: the model's own. Throws DataError.
+  SentencePieceTokenizer(std::string model, Mode mode, const std::string& origin,
+                         std::string_view end_of_text = {});
   ~SentencePieceTokenizer() override;
 
-  std::string_view kind() const override { return exact_ ? kExactKind : kKind; }
+  // One of the two, or "sentencepiece:exact:</s>" with a piece that was named to end texts and is
+  // not the model's own.
+  std::string_view kind() const override { return kind_; }
   std::string description() const override;
   const std::string& model() const override { return model_; }
   std::size_t cut(std::string_view bytes) const override;
@@ -43,7 +47,9 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   void add_tokens(std::string_view bytes, TextPart part,
                   std::vector<std::int32_t>& tokens) const override;
-  void find_special_tokens(Mode mode, std::string_view unknown, const std::string& origin);
+  void find_special_tokens(std::string_view unknown, std::int32_t end, const std::string& origin);
+  std::int32_t own_end() const;  // below 0: there is none
+  std::int32_t piece_named(std::string_view name, const std::string& origin) const;
   void find_pairs(std::string_view piece);
   void add_exact(std::string_view bytes, bool begins, std::vector<std::int32_t>& tokens) const;
   // The characters that most words begin with, which units then begin with.
@@ -58,7 +64,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode_text(std::string_view text, std::vector<std::int32_t>& tokens) const;
   void encode_bytes(std::string_view bytes, std::vector<std::int32_t>& tokens) const;
 
-  std::string model_;
+  std::string kind_, model_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   std::array<std::int32_t, 256> byte_token_{};
   std::int32_t newline_token_ = 0;
@@ -71,9 +77,17 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool words_are_independent_ = true;
 };
 
-// A model from a file. Those that train_sentencepiece made are without loss, others exact. Throws
-// DataError.
+// Whether a tokenizer of this kind is exact.
+bool is_exact_sentencepiece(std::string_view kind);
+// Makes the tokenizer of such a kind again. Throws DataError.
+std::shared_ptr<SentencePieceTokenizer> stored_sentencepiece(std::string_view kind,
+                                                             std::string_view model,
+                                                             const std::string& origin);
+
+// A model from a file. Those that train_sentencepiece made are without loss, others exact.
+// `end_of_text` as above. Throws DataError.
 std::shared_ptr<SentencePieceTokenizer> load_sentencepiece(std::string model,
+                                                           std::string_view end_of_text,
                                                            const std::string& origin);
 
 }  // namespace trireme

@@ -106,10 +106,8 @@ namespace {
 std::shared_ptr<Tokenizer> stored_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "byte") return std::make_shared<ByteTokenizer>();
   if (kind == NumberTokenizer::kKind) return std::make_shared<NumberTokenizer>(model);
-  using Pieces = SentencePieceTokenizer;
-  if (kind == Pieces::kKind || kind == Pieces::kExactKind) {
-    const auto mode = kind == Pieces::kKind ? Pieces::Mode::kLossless : Pieces::Mode::kExact;
-    return std::make_shared<Pieces>(std::string(model), mode, "the stored tokenizer");
+  if (kind == SentencePieceTokenizer::kKind || is_exact_sentencepiece(kind)) {
+    return stored_sentencepiece(kind, model, "the stored tokenizer");
   }
   const std::string_view name = kind.substr(0, kind.find(':'));
   constexpr std::string_view kHuggingFace = HuggingFaceTokenizer::kKind;

@@ -216,17 +216,30 @@ class FileParser {
     if (type == "Sequence") {
       for (const Json& item : part->at("processors").items()) read_post_processor(&item);
     } else if (type == "TemplateProcessing") {
+      std::vector<std::string>* names = &made_.before;
       for (const Json& piece : part->at("single").items()) {
         const Json* special = piece.find("SpecialToken");
-        if (!special) break;  // the text
-        const std::string& name = special->at("id").text();
-        for (const Json& token : part->at("special_tokens").at(name).at("tokens").items()) {
-          made_.before.push_back(token.text());
+        if (!special) {  // the text
+          names = &made_.after;
+          continue;
         }
+        const Json& known = part->at("special_tokens").at(special->at("id").text());
+        for (const Json& id : known.at("ids").items()) names->push_back(put_around(id.integer()));
       }
-    } else if (type != "ByteLevel" && type != "BertProcessing" && type != "RobertaProcessing") {
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+      made_.before.push_back(put_around(part->at("cls").at(1).integer()));
+      made_.after.push_back(put_around(part->at("sep").at(1).integer()));
+    } else if (type != "ByteLevel") {
       refuse(fmt::format("the post-processor {} is not supported", shown(type)));
     }
+  }
+
+  // The numbers that a post-processor has count, not the names that it gives them.
+  const std::string& put_around(std::int64_t token) const {
+    if (token >= 0 && token < std::ssize(made_.tokens)) {
+      return made_.tokens[static_cast<std::size_t>(token)];
+    }
+    refuse(fmt::format("its post-processor puts the token {} around texts, which is none", token));
   }
 
   // Whether the model's words are bytes.

@@ -53,9 +53,9 @@ struct TokenizerFile {
   PreTokenizers pre_tokenizers;
   Decoder decoder;
   std::variant<BytePairs, WordPieces, UnigramPieces> model;
-  std::vector<std::string> tokens;  // as the file spells them
-  std::vector<AddedToken> added;    // in the order of the file; `tokens` has them too
-  std::vector<std::string> before;  // names of the tokens that are put before a text
+  std::vector<std::string> tokens;         // as the file spells them
+  std::vector<AddedToken> added;           // in the order of the file; `tokens` has them too
+  std::vector<std::string> before, after;  // names of the tokens that are put around a text
 };
 
 // Reads rank files as well (rank_file.h), by what they begin with. Throws DataError, which begins

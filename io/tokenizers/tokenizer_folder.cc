@@ -1,5 +1,6 @@
 #include "io/tokenizers/tokenizer_folder.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -45,10 +46,20 @@ std::optional<std::string> field_text(const Json& config, std::string_view key) 
   }
 }
 
-// Classes that add begin of text unless add_bos_token is false, also to a SentencePiece model.
-bool adds_begin(const Json& config) {
-  const std::string name = field_text(config, "tokenizer_class").value_or("");
-  return name.starts_with("LlamaTokenizer") || name.starts_with("GemmaTokenizer");
+// The token that a class adds before texts unless add_bos_token is false, also with a SentencePiece
+// model; null: it adds none.
+const char* own_begin(std::string_view class_name) {
+  if (class_name.starts_with("LlamaTokenizer")) return "<s>";
+  if (class_name.starts_with("GemmaTokenizer")) return "<bos>";
+  return nullptr;
+}
+
+// Classes whose tokens have other numbers than the pieces of their SentencePiece models.
+bool renumbers_pieces(std::string_view class_name) {
+  constexpr std::array kClasses = {"XLMRoberta", "Camembert", "MBart",  "Nllb",
+                                   "XGLM",       "Barthez",   "PLBart", "Pegasus"};
+  return std::ranges::any_of(kClasses,
+                             [&](const char* name) { return class_name.starts_with(name); });
 }
 
 // The tokenizer of a file, without begin of text.
@@ -79,11 +90,14 @@ Loaded load_model(std::string model, const std::string& path, const TokenizerCon
         is_named || (named.have_flags && !config.end) ? EndBy::kUser : EndBy::kOtherFile);
     return {made, made->before_texts(), false};
   }
-  Loaded loaded{load_sentencepiece(std::move(model), path), {}, true};
-  if (!is_named) return loaded;
-  throw ConfigError(fmt::format(
-      "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
-      path));
+  if (renumbers_pieces(config.class_name)) {
+    throw DataError(
+        fmt::format("{}: {} gives its pieces other numbers; AutoTokenizer.from_pretrained(FOLDER)"
+                    ".save_pretrained(FOLDER) of transformers makes a tokenizer.json with them",
+                    path, shown(config.class_name)));
+  }
+  const std::string end = is_named ? named.end_of_text : config.end.value_or("");
+  return {load_sentencepiece(std::move(model), end, path), {}, true};
 }
 
 std::string way_to_begin(const DocumentTokens& named) {
@@ -115,7 +129,11 @@ std::optional<std::int32_t> begin_of_text(const Loaded& loaded, const TokenizerC
   }
   const bool has_template = !loaded.before_texts.empty();
   if (config.adds_begin && !*config.adds_begin) return {};
-  if (config.adds_begin && config.begin && (loaded.is_sentencepiece || !has_template)) {
+  if (config.adds_begin && (loaded.is_sentencepiece || !has_template)) {
+    if (!config.begin) {
+      throw DataError(fmt::format("{}: the {} beside it has add_bos_token, but no bos_token: {}",
+                                  path, kConfigName, way_to_begin(named)));
+    }
     return token_named(tokenizer, *config.begin, named, path);
   }
   if (!has_template || loaded.before_texts.front() == "[CLS]") return {};
@@ -162,12 +180,17 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
   try {
     const Json json = Json::parse(text);
     json.members();  // throws unless it is an object
-    TokenizerConfig config{field_text(json, "bos_token"), field_text(json, "eos_token"), {}};
+    TokenizerConfig config{field_text(json, "bos_token"),
+                           field_text(json, "eos_token"),
+                           {},
+                           field_text(json, "tokenizer_class").value_or("")};
+    const char* own = own_begin(config.class_name);
     if (given(json, "add_bos_token")) {
       config.adds_begin = flag(json, "add_bos_token", false);
-    } else if (adds_begin(json)) {
+    } else if (own) {
       config.adds_begin = true;
     }
+    if (own && !json.find("bos_token")) config.begin = own;
     return config;
   } catch (const JsonError& error) {
     throw DataError(

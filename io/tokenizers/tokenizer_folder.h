@@ -22,6 +22,7 @@ TokenizerPtr tokenizer_of_files(const std::map<std::string, std::string>& files)
 struct TokenizerConfig {
   std::optional<std::string> begin, end;  // bos_token, eos_token
   std::optional<bool> adds_begin;         // add_bos_token, where it or the class says so
+  std::string class_name;                 // tokenizer_class; empty: it says none
 };
 // Throws DataError, which begins with `origin`, for a text that is no such file.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& origin);

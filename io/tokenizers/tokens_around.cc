@@ -91,6 +91,15 @@ std::optional<Json> begun_with(const Json& part, const std::optional<TokenBefore
   return {};
 }
 
+// Whether it is one of BERT's or RoBERTa's that puts a begin of text.
+bool puts_begin(const Json& part) {
+  if (const Json* parts = part.find("processors")) {
+    return std::ranges::any_of(parts->items(), puts_begin);
+  }
+  const Json* cls = part.find("cls");
+  return cls && cls->at(0).text() != "[CLS]";
+}
+
 // Returns whether the file says it now.
 bool say_in_post_processor(Json& file, const std::optional<TokenBefore>& begin) {
   const Json* part = given(file, "post_processor");
@@ -102,8 +111,8 @@ bool say_in_post_processor(Json& file, const std::optional<TokenBefore>& begin) 
     file["post_processor"] = std::move(*made);
     return true;
   }
-  if (!begin) return true;
-  if (part->at("type").text() != "ByteLevel") return false;  // one of BERT's, with [CLS]
+  if (!begin) return !puts_begin(*part);
+  if (part->at("type").text() != "ByteLevel") return false;  // one of BERT's
   file["post_processor"] = Json::object(
       {{"type", "Sequence"}, {"processors", Json::array({*part, begin_with(*begin)})}});
   return true;

@@ -43,7 +43,7 @@ class Writer {
  public:
   explicit Writer(const Tokenizer& tokenizer)
       : file_(parse_sentencepiece_file(tokenizer.model())),
-        is_exact_(tokenizer.kind() == SentencePieceTokenizer::kExactKind),
+        is_exact_(is_exact_sentencepiece(tokenizer.kind())),
         is_unigram_(file_.model == Model::kUnigram),
         space_(is_exact_ ? kSpaceMark : " ") {
     check_model();

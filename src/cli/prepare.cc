@@ -82,10 +82,11 @@ void declare(Options& options, PrepareArguments& given) {
       "tokenizer.json, tekken.json or Llama 3's rank file, or of a folder with one; auto: bpe:4096",
       not_empty());
   options.paths({"tokenizer"});
-  options.add("end-of-text", given.end_of_text, "",
-              "the token of a tokenizer.json that ends documents; auto: the one that its "
-              "tokenizer_config.json names, or is known to; with --vocabulary its number",
-              not_empty());
+  options.add(
+      "end-of-text", given.end_of_text, "",
+      "the token that ends documents; auto: the one that a tokenizer_config.json beside the "
+      "tokenizer names, or is known to; with --vocabulary its number",
+      not_empty());
   options.add("begin-of-text", given.begin_of_text, "",
               "the token that comes before each document, or none; auto: the one that the "
               "tokenizer's files have before texts; with --vocabulary its number",

@@ -133,15 +133,16 @@ struct DocumentTokens {
 // DataError that names the part of the file that is not supported.
 //
 // End of text is the token that is named, else the `eos_token` of a tokenizer_config.json beside
-// the file, else the one that the file is known to have. Begin of text is the token that is named;
-// else what `add_bos_token` there says; else what the post-processor puts before texts, but for
-// [CLS], which belongs to samples; of rank files that of their models.
+// the file, else the one that the file is known to have or puts after texts. Begin of text is the
+// token that is named; else what `add_bos_token` there, or the class, says; else what the
+// post-processor puts before texts, but for [CLS], which belongs to samples; of rank files that of
+// their models.
 //
 // A SentencePiece model gives the tokens that SentencePiece gives, with its normalisation and its
 // dummy prefix, but that bytes that are not UTF-8 become their tokens where the model has byte
 // pieces (byte_fallback); one that train_sentencepiece() made leaves nothing out. Throws DataError
-// unless the model holds an end-of-text, begin-of-text or padding piece, which then ends texts, and
-// ConfigError if an end of text is named.
+// unless an end of text is a control piece; unless it is named, it is the model's end-of-text,
+// begin-of-text or padding piece.
 TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named = {});
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;

@@ -101,8 +101,11 @@ TEST(TokenizerFiles, OtherPostProcessorsGetATemplate) {
     }
     EXPECT_EQ(words(post->at("single")), "<s> A");
   }
-  const FilesForOthers berts = made(R"({"type":"BertProcessing"})");
-  EXPECT_NE(berts.remark.find("still as they came: tokenizer.json"), std::string::npos);
+  const char* bert = R"({"type":"BertProcessing","sep":["<e>",4],"cls":["</s>",3]})";
+  EXPECT_NE(made(bert).remark.find("still as they came: tokenizer.json"), std::string::npos);
+  const Files roberta = {{"tokenizer.json", small(bert)}, {"tokenizer_config.json", "{}"}};
+  EXPECT_NE(changed(roberta, {}).remark.find("still as they came: tokenizer.json"),
+            std::string::npos);
 }
 
 TEST(TokenizerFiles, WhatIsNoJsonIsNamed) {

@@ -37,6 +37,16 @@ class TokenizerFolder : public ::testing::Test {
                       R"("merges":[]}}}})",
                       part));
   }
+  std::string contents() const {
+    std::ifstream file(folder_.path() / "tokenizer.json", std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+      text.replace(at, from.size(), to);
+    }
+    return text;
+  }
   std::string path(const std::string& name = "") const { return (folder_.path() / name).string(); }
   // "1 3 huggingface": begin, end, kind.
   std::string around(const DocumentTokens& named = {}) const {
@@ -78,6 +88,35 @@ TEST_F(TokenizerFolder, ThePostProcessorSaysWhatComesBeforeTexts) {
   EXPECT_EQ(load_tokenizer(path())->begin_of_text(), std::nullopt);
 }
 
+TEST_F(TokenizerFolder, RobertaAndBertPutTokensAroundTexts) {
+  const char* roberta = R"({"type":"RobertaProcessing","sep":["</s>",3],"cls":["<s>",2]})";
+  write_small(roberta);
+  EXPECT_EQ(around(), "2 3 huggingface");
+  // The end is the one that is put there if the names do not tell.
+  write_small(R"({"type":"BertProcessing","sep":["<e>",4],"cls":["<s>",2]})");
+  EXPECT_EQ(around(), "2 3 huggingface");
+  const std::string text = contents();
+  write("tokenizer.json", replaced(text, R"("</s>")", R"("</x>")"));
+  EXPECT_EQ(around(), "2 4 huggingface");
+  const TokenizerPtr tokenizer = load_tokenizer(path());
+  EXPECT_EQ(make_tokenizer(tokenizer->kind(), tokenizer->model())->end_of_text(), 4);
+}
+
+// transformers looks at the numbers, not at the names.
+TEST_F(TokenizerFolder, APostProcessorPutsItsNumbers) {
+  write_small(put_before(kBegin));
+  const std::string text = contents();
+  write("tokenizer.json", replaced(text, R"("ids":[2])", R"("ids":[4])"));
+  EXPECT_EQ(around(), "4 3 huggingface");
+  write("tokenizer.json", replaced(text, R"("ids":[2])", R"("ids":[1])"));
+  EXPECT_NE(refusal().find("'b' is none of its special tokens"), std::string::npos) << refusal();
+  // bad input: `prepare --tokenizer`: a post-processor that puts a token around texts that is none
+  // | PATH: its post-processor puts the token 5 around texts, which is none | 3
+  write("tokenizer.json", replaced(text, R"("ids":[2])", R"("ids":[5])"));
+  EXPECT_NE(refusal().find("puts the token 5 around texts, which is none"), std::string::npos)
+      << refusal();
+}
+
 TEST_F(TokenizerFolder, TheConfigurationHasTheLastWord) {
   const std::string begins = put_before(kBegin), begins_not = put_before("");
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
@@ -87,6 +126,7 @@ TEST_F(TokenizerFolder, TheConfigurationHasTheLastWord) {
       {begins_not, R"({"bos_token":"<s>"})", "none 3 huggingface"},
       {begins_not, R"({"bos_token":{"content":"<s>"},"tokenizer_class":"LlamaTokenizerFast"})",
        "2 3 huggingface"},
+      {begins_not, R"({"tokenizer_class":"LlamaTokenizer"})", "2 3 huggingface"},
       {begins, R"({"eos_token":"</s>"})", "2 3 huggingface"},
       {begins, R"({"eos_token":{"content":"<e>","lstrip":false}})", "2 4 huggingface:<e>"}};
   for (const auto& [part, config, expected] : cases) {
@@ -112,10 +152,51 @@ TEST_F(TokenizerFolder, ASentencePieceModelHasItsOwnEnd) {
   std::string sample;
   for (int i = 0; i < 2000; ++i) sample += fmt::format("{} times {}\n", i, i * i);
   write("a.model", train_sentencepiece(sample, training)->model());
+  // bad input: `prepare --tokenizer`: an end of text that is no control piece of a SentencePiece
+  // model | PATH: 'x' is none of its control pieces (<|endoftext|>), so it cannot end texts | 3
   const std::string said =
-      message_of<ConfigError>([&] { load_tokenizer(path("a.model"), {.end_of_text = "x"}); });
-  EXPECT_NE(said.find("a.model is not one, and ends texts with its own piece"), std::string::npos)
+      message_of<DataError>([&] { load_tokenizer(path("a.model"), {.end_of_text = "x"}); });
+  EXPECT_NE(said.find("'x' is none of its control pieces (<|endoftext|>), so it cannot end texts"),
+            std::string::npos)
       << said;
+  EXPECT_EQ(load_tokenizer(path("a.model"), {.end_of_text = "<|endoftext|>"})->kind(),
+            "sentencepiece");
+}
+
+TEST_F(TokenizerFolder, AConfigurationBesideASentencePieceModelSaysWhatIsAroundTexts) {
+  const auto piece = [](std::string_view text, int type) {
+    return fmt::format("\x0a{}\x0a{}{}\x18{}", static_cast<char>(text.size() + 4),
+                       static_cast<char>(text.size()), text, static_cast<char>(type));
+  };
+  // Types: 1 normal, 2 unknown, 3 control.
+  write("tokenizer.model", piece("<unk>", 2) + piece("a", 1) + piece("</s>", 3) +
+                               piece("<bos>", 3) + piece("<end_of_turn>", 3));
+  EXPECT_EQ(around(), "none 2 sentencepiece:exact");
+  const auto with = [&](const std::string& config) { write("tokenizer_config.json", config); };
+  with(R"({"eos_token":"</s>","add_bos_token":true,"bos_token":"<bos>"})");
+  EXPECT_EQ(around(), "3 2 sentencepiece:exact");
+  with(R"({"eos_token":{"content":"<end_of_turn>"},"tokenizer_class":"GemmaTokenizer"})");
+  EXPECT_EQ(around(), "3 4 sentencepiece:exact:<end_of_turn>");
+  EXPECT_EQ(around({.begin_of_text = "none", .end_of_text = "</s>"}), "none 2 sentencepiece:exact");
+  const TokenizerPtr tokenizer = load_tokenizer(path());
+  EXPECT_EQ(make_tokenizer(tokenizer->kind(), tokenizer->model())->end_of_text(), 4);
+  EXPECT_EQ(make_tokenizer(tokenizer->kind(), tokenizer->model())->kind(), tokenizer->kind());
+  with(R"({"eos_token":"a"})");
+  EXPECT_NE(refusal().find("'a' is none of its control pieces (</s>, <bos>, <end_of_turn>)"),
+            std::string::npos)
+      << refusal();
+  // bad input: `prepare --tokenizer`: a tokenizer_config.json with add_bos_token, but without
+  // bos_token | PATH: the tokenizer_config.json beside it has add_bos_token, but no bos_token:
+  // --begin-of-text TOKEN names one, or none | 3
+  with(R"({"add_bos_token":true})");
+  EXPECT_NE(refusal().find("has add_bos_token, but no bos_token"), std::string::npos) << refusal();
+  EXPECT_EQ(around({.begin_of_text = "none"}), "none 2 sentencepiece:exact");
+  // bad input: `prepare --tokenizer`: a SentencePiece model whose tokenizer_class has other numbers
+  // for its pieces, without a tokenizer.json | PATH: XLMRobertaTokenizer gives its pieces other
+  // numbers; ... | 3
+  with(R"({"tokenizer_class":"XLMRobertaTokenizer"})");
+  EXPECT_NE(refusal().find("XLMRobertaTokenizer gives its pieces other numbers"),
+            std::string::npos);
 }
 
 TEST_F(TokenizerFolder, RefusesWhatItCannotTell) {
