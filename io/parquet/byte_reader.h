@@ -1,13 +1,41 @@
-// Bytes of a Parquet file, taken from one end to the other.
+// Bytes of a Parquet file, taken from one end to the other, and the errors that say where they are.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
-#include "io/parquet/place.h"
+#include "trireme/base/error.h"
 
 namespace trireme::parquet {
+
+// What is read ends before it is whole.
+class EndsEarly : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+// Where in the file something is read.
+struct Place {
+  std::string file;
+  std::string column;           // empty: the footer
+  std::int64_t row_group = -1;  // from 0
+  std::int64_t page = -1;       // offset in the file
+
+  // "FILE: damaged: column C, row group N, page at byte B: WHAT".
+  [[noreturn]] void damaged(std::string_view what) const;
+  [[noreturn]] void ends_early() const;
+  // "FILE: column C WHAT": nothing is wrong with the file, but this is not read.
+  [[noreturn]] void refuse(std::string_view what) const;
+  void check(bool sound, std::string_view what) const {
+    if (!sound) [[unlikely]]
+      damaged(what);
+  }
+
+ private:
+  std::string text(std::string_view what) const;
+};
 
 // All throw EndsEarly where the bytes do not suffice. Numbers are little-endian.
 class ByteReader {

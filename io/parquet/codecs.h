@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "io/parquet/place.h"
+#include "io/parquet/byte_reader.h"
 
 namespace trireme::parquet {
 
@@ -20,24 +20,11 @@ struct Buffer {
   std::size_t size = 0;
 };
 
-class Decompressor {
- public:
-  // `codec` is the format's number. Refuses by name what is not read.
-  Decompressor(std::int32_t codec, const Place& place);
-  ~Decompressor();
-  Decompressor(const Decompressor&) = delete;
-  Decompressor& operator=(const Decompressor&) = delete;
+constexpr std::int64_t kUncompressed = 0;
 
-  // A page of exactly `size` bytes; of more than its codec can make of `from` is damage that is
-  // found before memory is taken.
-  Buffer page(std::string_view from, std::size_t size, const Place& place);
-  // The same, without a copy of what is not compressed.
-  Buffer page(Buffer from, std::size_t size, const Place& place);
-
- private:
-  std::int32_t codec_;
-  struct Contexts;
-  std::unique_ptr<Contexts> contexts_;
-};
+// A page of exactly `size` bytes. `codec` is the format's number: what is not read is refused by
+// name. A size of more than a codec can make of `from` is damage, found before memory is taken.
+Buffer decompressed(std::int64_t codec, std::string_view from, std::size_t size,
+                    const Place& place);
 
 }  // namespace trireme::parquet

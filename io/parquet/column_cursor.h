@@ -3,17 +3,15 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/files/posix_file.h"
-#include "io/parquet/bit_runs.h"
 #include "io/parquet/codecs.h"
-#include "io/parquet/footer.h"
-#include "io/parquet/page_header.h"
+#include "io/parquet/metadata.h"
+#include "io/parquet/packed_numbers.h"
 #include "io/parquet/values.h"
 
 namespace trireme::parquet {
@@ -42,21 +40,20 @@ class ColumnCursor {
  private:
   bool open_page();
   void open_data(const PageHeader& header, Buffer raw);
-  BitRuns levels(std::string_view bytes, int most) const;
-  BitRuns prefixed_levels(ByteReader& bytes, int most, std::int32_t encoding) const;
+  void open_levels(const PageHeader& header, ByteReader& bytes);
   void keep(std::size_t bytes);
 
   const PosixFile& file_;
   const Leaf& leaf_;
+  const ColumnChunk& chunk_;
   Place place_;
-  Decompressor decompressor_, plain_;
   std::int64_t at_, end_;       // in the file
   std::int64_t values_left_;    // beyond this page
   std::int64_t page_left_ = 0;  // beyond this entry
   std::optional<Dictionary> dictionary_;
-  Buffer level_page_, page_;
+  Buffer raw_, page_;  // as the file has it, and expanded, if need be
   std::optional<BitRuns> repetitions_, definitions_;
-  std::unique_ptr<Values> values_;
+  Values values_;
   bool open_ = true;
   int repetition_ = 0, definition_ = 0;
 

@@ -67,44 +67,35 @@ bool ParquetReader::next(std::vector<Value>& row) {
     const Node& node = *nodes_[i];
     first_cursor_ = fields_cursor - node.first_leaf;
     fields_cursor += node.end_leaf - node.first_leaf;
-    const int above = node.definition - (node.optional ? 1 : 0);
-    const int definition = cursor(node.first_leaf).definition();
-    if (definition >= above) {
-      assemble(node, row[i]);
-    } else {
-      row[i].kind = Value::Kind::kNull;
-      pass(node, definition);
-    }
+    assemble(node, 0, row[i]);
   }
   return true;
 }
 
-void ParquetReader::assemble(const Node& node, Value& value) {
+// `least`: the definition level that what is above the node has made sure of.
+void ParquetReader::assemble(const Node& node, int least, Value& value) {
   ColumnCursor& first = cursor(node.first_leaf);
   if (++made_ > kMostRowValues) {
     first.place().refuse(fmt::format("has a row of more than {} values", kMostRowValues));
   }
-  value.kind = Value::Kind::kNull;
-  if (node.optional && first.definition() < node.definition) {
-    pass(node, node.definition - 1);
-    return;
-  }
-  switch (node.kind) {
-    case Node::Kind::kList:
-      assemble_list(node, value);
-      return;
-    case Node::Kind::kRecord:
-      value.kind = Value::Kind::kRecord;
-      value.items.resize(node.children.size());
-      for (std::size_t i = 0; i < node.children.size(); ++i) {
-        assemble(node.children[i], value.items[i]);
-      }
-      return;
-    case Node::Kind::kLeaf:
-      value.kind = Value::Kind::kBytes;
-      first.place().check(first.definition() == node.definition, "levels that contradict others");
-      value.bytes = first.value();
-      first.advance();
+  const int definition = first.definition();
+  if (definition < node.definition) {
+    first.place().check(definition >= least, "levels that contradict others");
+    value.kind = Value::Kind::kNull;
+    pass(node, definition);
+  } else if (node.kind == Node::Kind::kList) {
+    assemble_list(node, value);
+  } else if (node.kind == Node::Kind::kRecord) {
+    value.kind = Value::Kind::kRecord;
+    value.items.resize(node.children.size());
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      const Node& child = node.children[i];
+      assemble(child, child.definition - (child.optional ? 1 : 0), value.items[i]);
+    }
+  } else {
+    value.kind = Value::Kind::kBytes;
+    value.bytes = first.value();
+    first.advance();
   }
 }
 
@@ -112,12 +103,10 @@ void ParquetReader::assemble_list(const Node& node, Value& value) {
   const ColumnCursor& first = cursor(node.first_leaf);
   value.kind = Value::Kind::kList;
   value.items.clear();
-  if (first.definition() <= node.definition) {
-    pass(node, node.definition);
-    return;
-  }
+  if (first.definition() == node.definition) return pass(node, node.definition);
+  const Node& element = node.children[0];
   do {
-    assemble(node.children[0], value.items.emplace_back());
+    assemble(element, node.definition + 1, value.items.emplace_back());
     for (std::size_t leaf = node.first_leaf; leaf < node.end_leaf; ++leaf) {
       const bool same =
           (cursor(leaf).repetition() == node.repetition) == (first.repetition() == node.repetition);

@@ -10,7 +10,7 @@
 
 #include "io/files/posix_file.h"
 #include "io/parquet/column_cursor.h"
-#include "io/parquet/footer.h"
+#include "io/parquet/metadata.h"
 #include "io/parquet/schema.h"
 
 namespace trireme::parquet {
@@ -28,8 +28,7 @@ struct Value {
 class ParquetReader {
  public:
   // `fields` are dotted paths, "text" or "meta.body". Throws DataError, in one line that names the
-  // file, where the footer is damaged or encrypted, and OtherFile where it has no
-  // such field.
+  // file, where the footer is damaged or encrypted, and OtherFile where it has no such field.
   ParquetReader(PosixFile file, const std::vector<std::string>& fields);
 
   std::int64_t rows() const { return footer_.rows; }
@@ -48,7 +47,7 @@ class ParquetReader {
 
  private:
   bool open_group();
-  void assemble(const Node& node, Value& value);
+  void assemble(const Node& node, int least, Value& value);
   void assemble_list(const Node& node, Value& value);
   void pass(const Node& node, int definition);
   ColumnCursor& cursor(std::size_t leaf) { return *cursors_[first_cursor_ + leaf]; }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "io/parquet/byte_reader.h"
-#include "io/parquet/thrift.h"
 
 namespace trireme::parquet {
 
@@ -18,14 +17,14 @@ enum class Type { kBoolean, kInt32, kInt64, kInt96, kFloat, kDouble, kBytes, kFi
 struct Leaf {
   std::string path;  // names with dots between them
   Type type = Type::kBytes;
-  int width = 0;                       // bytes of a value; 0: bits, or a length before each value
+  std::size_t width = 0;               // bytes of a value; 0: bits, or a length before each value
   std::string type_name;               // as errors say it, "INT64" or "BYTE_ARRAY (DECIMAL)"
   bool text = false;                   // bytes that may be a text, with or without an annotation
   int definition = 0, repetition = 0;  // the largest levels
 };
 
-// A part of a row as people see it: the groups that the format puts between a list and its
-// elements are gone.
+// A part of a row as people see it: the groups that the format puts between a list and its elements
+// are gone.
 struct Node {
   enum class Kind { kLeaf, kRecord, kList };
   std::string name;
@@ -49,7 +48,14 @@ struct Schema {
   std::string what_is(const Node& node) const;
 };
 
-// Reads the list of a footer.
-Schema read_schema(ThriftValue& list, const Place& place);
+// A node as the footer has it, followed by its children.
+struct SchemaElement {
+  std::string name;
+  std::int64_t type = -1, width = 0, repetition = 0, children = 0;
+  std::int64_t converted = -1,
+               logical = 0;  // what it stands for, in the old way and the new
+};
+
+Schema build_schema(const std::vector<SchemaElement>& elements, const Place& place);
 
 }  // namespace trireme::parquet

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -13,13 +13,11 @@
 namespace trireme::parquet {
 
 // A value is its bytes: a number's are little-endian, a Boolean is a byte 0 or 1.
-class Values {
- public:
-  virtual ~Values() = default;
+struct Values {
   // Throws DataError where there is none any more.
-  virtual std::string_view next() = 0;
+  std::function<std::string_view()> next;
   // Whether values stay as long as the page and the dictionary; otherwise until the next one.
-  virtual bool stay() const { return true; }
+  bool stay = true;
 };
 
 // The values of a dictionary page, which stay as long as it does.
@@ -28,11 +26,16 @@ struct Dictionary {
   std::vector<std::string_view> values;
 };
 
+// What a page has of values, and what they are read with, which outlives them.
+struct EncodedValues {
+  const Leaf& leaf;
+  ByteReader bytes;
+  std::uint64_t most;            // the number of the page's entries
+  const Dictionary* dictionary;  // null: there is none
+};
+
 // `encoding` is the format's number; what is not read for a column of this type is refused by name.
-// `most`: the number of the page's entries. `dictionary`: null where there is none.
-std::unique_ptr<Values> open_values(std::int32_t encoding, const Leaf& leaf, std::string_view bytes,
-                                    std::uint64_t most, const Dictionary* dictionary,
-                                    const Place& place);
+Values open_values(std::int64_t encoding, const EncodedValues& from);
 
 // The page's values are PLAIN.
 Dictionary read_dictionary(Buffer page, std::uint64_t count, const Leaf& leaf, const Place& place);

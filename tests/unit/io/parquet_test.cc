@@ -219,21 +219,23 @@ TEST(Parquet, ReadsBothFormsOfOldLz4) {
   const auto size = [](std::size_t value) {
     return std::string{'\0', '\0', '\0', static_cast<char>(value)};
   };
-  Decompressor lz4(5, place);
-  EXPECT_EQ(lz4.page(packed, text.size(), place).view(), text);
+  const auto lz4 = [&](const std::string& from, std::size_t expanded) {
+    const Buffer page = decompressed(5, from, expanded, place);
+    return std::string(page.view());
+  };
+  EXPECT_EQ(lz4(packed, text.size()), text);
   const std::string block = size(text.size()) + size(packed.size()) + packed;
-  EXPECT_EQ(lz4.page(block, text.size(), place).view(), text);
-  EXPECT_EQ(lz4.page(block + block, 2 * text.size(), place).view(), text + text);
-  EXPECT_THROW(lz4.page(block + "x", text.size(), place), DataError);
-  EXPECT_THROW(lz4.page(block, text.size() + 1, place), DataError);
+  EXPECT_EQ(lz4(block, text.size()), text);
+  EXPECT_EQ(lz4(block + block, 2 * text.size()), text + text);
+  EXPECT_THROW(lz4(block + "x", text.size()), DataError);
+  EXPECT_THROW(lz4(block, text.size() + 1), DataError);
 }
 
 TEST(Parquet, RefusesPagesThatNoCodecMakesSoLarge) {
   const Place place{"a.parquet", "text"};
   for (const int codec : {0, 1, 2, 5, 6, 7}) {
-    Decompressor decompressor(codec, place);
     const std::string message = message_of<DataError>(
-        [&] { decompressor.page(std::string_view("0123456789"), std::size_t{1} << 30, place); });
+        [&] { decompressed(codec, "0123456789", std::size_t{1} << 30, place); });
     EXPECT_NE(message.find("cannot hold 1073741824"), std::string::npos) << message;
   }
 }
@@ -246,10 +248,9 @@ TEST(Parquet, ReadsGzipOfSeveralMembers) {
                      reinterpret_cast<const Bytef*>("abc"), 3),
             Z_OK);
   packed.resize(size);
-  Decompressor gzip(2, place);
-  EXPECT_EQ(gzip.page(packed + packed, 6, place).view(), "abcabc");
-  EXPECT_THROW(gzip.page(packed, 4, place), DataError);
-  EXPECT_THROW(gzip.page(packed + "x", 3, place), DataError);
+  EXPECT_EQ(decompressed(2, packed + packed, 6, place).view(), "abcabc");
+  EXPECT_THROW(decompressed(2, packed, 4, place), DataError);
+  EXPECT_THROW(decompressed(2, packed + "x", 3, place), DataError);
 }
 
 // More values than a row has memory for, in a few bytes: runs of one number say so.

@@ -1,4 +1,4 @@
-// Small numbers in runs: levels, indices into a dictionary, Booleans.
+// Numbers that are packed in bits: levels, indices into a dictionary, Booleans, differences.
 #pragma once
 
 #include <algorithm>
@@ -65,6 +65,63 @@ class BitRuns {
   std::uint32_t repeated_ = 0;
   std::string_view packed_;
   std::uint64_t index_ = 0, count_ = 0;  // in the run
+};
+
+// Numbers as differences, packed in blocks: DELTA_BINARY_PACKED.
+class DeltaNumbers {
+ public:
+  // `most`: how many numbers there can be.
+  DeltaNumbers(ByteReader bytes, std::uint64_t most) : bytes_(bytes) {
+    const std::uint64_t block = bytes_.varint();
+    miniblocks_ = bytes_.varint();
+    count_ = bytes_.varint();
+    value_ = static_cast<std::uint64_t>(bytes_.zigzag());
+    per_miniblock_ = miniblocks_ > 0 ? block / miniblocks_ : 0;
+    bytes_.place().check(per_miniblock_ > 0 && per_miniblock_ % 32 == 0 &&
+                             block % miniblocks_ == 0 && block < (std::uint64_t{1} << 31),
+                         "blocks of differences of an impossible size");
+    bytes_.place().check(count_ <= most, "more differences than values");
+  }
+
+  // The next one, of 64 bits, or, in its low half, of 32.
+  std::int64_t next() {
+    if (given_ == count_) bytes_.place().ends_early();
+    const auto value = static_cast<std::int64_t>(value_);
+    if (++given_ == count_) return value;
+    if (given_ == 1 || index_ == per_miniblock_) open_miniblock();
+    value_ += least_ + packed_number(packed_, index_++, width_);
+    return value;
+  }
+
+  // What follows the numbers, which takes no memory to find.
+  ByteReader behind() const {
+    DeltaNumbers rest = *this;
+    for (std::uint64_t passed = 1; passed < count_; passed += per_miniblock_) rest.open_miniblock();
+    return rest.bytes_;
+  }
+
+ private:
+  void open_miniblock() {
+    if (widths_.empty()) {
+      least_ = static_cast<std::uint64_t>(bytes_.zigzag());
+      widths_ = bytes_.take(miniblocks_);
+    }
+    width_ = static_cast<unsigned char>(widths_.front());
+    widths_.remove_prefix(1);
+    bytes_.place().check(width_ <= 64, "differences of more than 64 bits");
+    packed_ = bytes_.take(per_miniblock_ / 8 * width_);
+    index_ = 0;
+  }
+
+  ByteReader bytes_;
+  std::uint64_t miniblocks_ = 0, per_miniblock_ = 0, count_ = 0;
+  std::uint64_t given_ = 0;
+  std::uint64_t value_ = 0;  // the next one
+  std::uint64_t least_ = 0;  // difference of the block
+  std::string_view widths_;  // of the block's miniblocks to come
+  std::string_view packed_;
+  unsigned width_ = 0;
+  std::uint64_t index_ = 0;  // in the miniblock
 };
 
 }  // namespace trireme::parquet

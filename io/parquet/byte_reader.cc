@@ -1,4 +1,4 @@
-#include "io/parquet/place.h"
+#include "io/parquet/byte_reader.h"
 
 #include <fmt/format.h>
 
@@ -22,8 +22,8 @@ void Place::ends_early() const {
 }
 
 void Place::refuse(std::string_view what) const {
-  throw DataError(fmt::format("{}: {}{}", shown(file),
-                              column.empty() ? "" : "column " + shown(column) + " ", what));
+  const std::string whose = column.empty() ? "" : "column " + shown(column) + " ";
+  throw DataError(fmt::format("{}: {}{}", shown(file), whose, what));
 }
 
 }  // namespace trireme::parquet
