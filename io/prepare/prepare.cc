@@ -92,9 +92,6 @@ TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source)
 
 void check_ranks(const PrepareOptions& options, const PrepareRanks& ranks) {
   if (ranks.alone()) return;
-  if (options.tokens) {
-    throw ConfigError("tokens that are made already (--tokens) are for one process");
-  }
   if (std::ranges::find(options.inputs, "-") != options.inputs.end()) {
     throw ConfigError(
         fmt::format("standard input (-) is for one process, not for {} ranks: name "
@@ -266,24 +263,10 @@ class Preparation {
     return text_bytes;
   }
 
-  static Json json_of(const SpooledStretch& stretch) {
-    return Json::array({stretch.rank, stretch.token, stretch.tokens, stretch.document,
-                        stretch.documents, stretch.byte, stretch.bytes});
-  }
-  static SpooledStretch stretch_of(const Json& json) {
-    const auto number = [&](std::size_t i) { return json.at(i).unsigned_integer(); };
-    return {json.at(0).small_integer(),
-            number(1),
-            number(2),
-            number(3),
-            number(4),
-            number(5),
-            number(6)};
-  }
   static Json json_of(const Outcome& outcome) {
     const TextRemarks& said = outcome.remarks;
-    return Json::array({json_of(outcome.train), json_of(outcome.validation), outcome.text_bytes,
-                        trireme::json_of(said.left_out), said.zero_bytes.count,
+    return Json::array({trireme::json_of(outcome.train), trireme::json_of(outcome.validation),
+                        outcome.text_bytes, trireme::json_of(said.left_out), said.zero_bytes.count,
                         said.zero_bytes.first_in, said.zero_bytes.first, said.bad_records.count,
                         said.bad_records.first, said.plain_records.count,
                         said.plain_records.first});
@@ -386,9 +369,11 @@ class Preparation {
           shards_->flush();
         },
         [](const PrepareRanks::Done&) {});
-    const std::string told =
-        ranks_.gather(Json::array({json_of(halves.train), json_of(halves.validation)}).to_cbor())
-            .at(static_cast<std::size_t>(reader));
+    const std::string told = ranks_
+                                 .gather(Json::array({trireme::json_of(halves.train),
+                                                      trireme::json_of(halves.validation)})
+                                             .to_cbor())
+                                 .at(static_cast<std::size_t>(reader));
     const Json both = Json::from_cbor(told);
     return {stretch_of(both.at(0)), stretch_of(both.at(1))};
   }
@@ -440,7 +425,7 @@ void check_validation(const PrepareOptions& options) {
 PrepareResult prepare(const PrepareOptions& options, Communicator* world) {
   check_options(options);
   check_ranks(options, PrepareRanks(world));
-  return options.tokens ? prepare_tokens(options) : Preparation(options, world).run();
+  return options.tokens ? prepare_tokens(options, world) : Preparation(options, world).run();
 }
 
 }  // namespace trireme

@@ -2,12 +2,16 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 #include "io/prepare/document_stream.h"
 #include "io/prepare/prepare_ranks.h"
@@ -70,47 +74,77 @@ BatchTokens batch_of(const TextChunk& chunk, const Tokenizer& tokenizer) {
   return batch;
 }
 
+// What the ranks have copied, in their order, which is that of the files.
+struct Copied {
+  std::vector<SpooledStretch> train, validation;
+  std::uint64_t tokens = 0;
+  std::int64_t without_begin = 0;
+};
+
+// Collective.
+Copied gathered(PrepareRanks& ranks, const ShardSet::Stretches& mine, std::int64_t without_begin) {
+  Copied all;
+  const Json told = Json::array({json_of(mine.train), json_of(mine.validation), without_begin});
+  for (const std::string& text : ranks.gather(told.to_cbor())) {
+    const Json one = Json::from_cbor(text);
+    all.train.push_back(stretch_of(one.at(0)));
+    all.validation.push_back(stretch_of(one.at(1)));
+    all.tokens += all.train.back().tokens + all.validation.back().tokens;
+    all.without_begin += one.at(2).integer();
+  }
+  return all;
+}
+
 }  // namespace
 
-PrepareResult prepare_tokens(const PrepareOptions& options) {
+PrepareResult prepare_tokens(const PrepareOptions& options, Communicator* world) {
   const Stopwatch watch;
-  const TokenizerPtr tokenizer = named_tokenizer(options.tokenizer);
-  TokenSource source(options, *tokenizer);
-  PrepareRanks alone(nullptr);
-  ShardSet shards(options, alone);
-  shards.open(tokenizer);
+  PrepareRanks ranks(world);
+  TokenizerPtr tokenizer;
+  ranks.together([&] { tokenizer = named_tokenizer(options.tokenizer); });
+  TokenSource source(options, *tokenizer, ranks);
+  ShardSet shards(options, ranks);
+  ranks.together([&] { shards.open(tokenizer); });
+  PrepareRanks::Done all_done;
   const auto report = [&](const char* phase) {
     if (!options.progress) return;
-    options.progress({phase, source.bytes_read(), source.bytes_total(),
-                      static_cast<std::uint64_t>(shards.tokens()), "tokens", watch.seconds()});
+    options.progress({phase, all_done.bytes_read, source.bytes_total(), all_done.made, "tokens",
+                      watch.seconds()});
   };
   Beginnings beginnings(*tokenizer);
-  const auto splitter =
-      make_splitter(split_of_tokens(options.validation), options.seed, [&](TextChunk&& chunk) {
-        beginnings.look_at(chunk);
-        shards.append(batch_of(chunk, *tokenizer));
+  ranks.work_together(
+      [&](const PrepareRanks::Beat& beat) {
+        const auto splitter = make_splitter(split_of_tokens(options.validation), options.seed,
+                                            [&](TextChunk&& chunk) {
+                                              beginnings.look_at(chunk);
+                                              shards.append(batch_of(chunk, *tokenizer));
+                                            });
+        TextChunk chunk;
+        while (source.next(chunk)) {
+          splitter->add(std::move(chunk));
+          beat({source.bytes_read(), shards.tokens()});
+        }
+        splitter->finish();
+        shards.flush();
+      },
+      [&](const PrepareRanks::Done& done) {
+        all_done = done;
+        report("copying");
       });
-  TextChunk chunk;
-  while (source.next(chunk)) {
-    splitter->add(std::move(chunk));
-    report("copying");
-  }
-  splitter->finish();
-  report("writing");
-  shards.flush();
-  const ShardSet::Stretches all = shards.take();
+  const Copied copied = gathered(ranks, shards.take(), beginnings.others());
+  ranks.together([&] { report("writing"); });
   const auto side = [](SpooledText text) { return ShardSide{text, text.begin(), text.end()}; };
   std::optional<ShardSide> held_out;
   if (options.validation.rule != ValidationSplit::Rule::kNone) {
-    held_out = side(shards.validation({all.validation}));
+    held_out = side(shards.validation(copied.validation));
   }
   PrepareResult result =
-      shards.write(side(shards.train({all.train})), held_out,
+      shards.write(side(shards.train(copied.train)), held_out,
                    fmt::format("there are no tokens in {}", fmt::join(options.inputs, ", ")),
-                   fmt::format("{} tokens", shards.tokens()));
+                   fmt::format("{} tokens", copied.tokens));
   result.seconds = watch.seconds();
   result.left_out = source.left_out();
-  result.without_begin = beginnings.others();
+  result.without_begin = copied.without_begin;
   return result;
 }
 

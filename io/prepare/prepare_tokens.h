@@ -6,6 +6,6 @@
 namespace trireme {
 
 // The work of prepare() for options.tokens.
-PrepareResult prepare_tokens(const PrepareOptions& options);
+PrepareResult prepare_tokens(const PrepareOptions& options, Communicator* world);
 
 }  // namespace trireme

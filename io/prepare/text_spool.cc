@@ -49,6 +49,17 @@ void SideTokens::end_document(const Tokenizer& tokenizer) {
   tokens.push_back(tokenizer.end_of_text());
 }
 
+Json json_of(const SpooledStretch& stretch) {
+  return Json::array({stretch.rank, stretch.token, stretch.tokens, stretch.document,
+                      stretch.documents, stretch.byte, stretch.bytes});
+}
+
+SpooledStretch stretch_of(const Json& json) {
+  const auto number = [&](std::size_t i) { return json.at(i).unsigned_integer(); };
+  return {
+      json.at(0).small_integer(), number(1), number(2), number(3), number(4), number(5), number(6)};
+}
+
 SideSpool::SideSpool(const std::string& path, int rank, int token_bytes)
     : tokens_(path_of_rank(path, rank), token_bytes),
       document_bytes_(path_of_rank(path, rank) + kDocumentBytes),

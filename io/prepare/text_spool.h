@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/json.h"
 #include "trireme/io/prepare.h"
 
 #include "io/files/spool_file.h"
@@ -36,6 +37,10 @@ struct SpooledStretch {
   std::uint64_t document = 0, documents = 0;
   std::uint64_t byte = 0, bytes = 0;  // of text
 };
+
+// For other ranks.
+Json json_of(const SpooledStretch& stretch);
+SpooledStretch stretch_of(const Json& json);
 
 // The files of one side on one rank. Throws RunFolderError. The destructor removes them.
 class SideSpool {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/printable.h"
 
 #include "io/prepare/text_entry.h"
@@ -49,9 +51,43 @@ std::int64_t token_at(const char* bytes, const TokenLayout& layout) {
 
 }  // namespace
 
-TokenSource::TokenSource(const PrepareOptions& options, const Tokenizer& tokenizer)
+TokenSource::TokenSource(const PrepareOptions& options, const Tokenizer& tokenizer,
+                         PrepareRanks& ranks)
     : options_(options), tokenizer_(tokenizer) {
-  for (const std::string& path : options.inputs) {
+  const std::string found = ranks.read_once([&] {
+    find_inputs();
+    Json files = Json::array();
+    for (const InputFile& input : inputs_) {
+      files.push_back(Json::array({input.path, input.size}));
+    }
+    return files.to_cbor();
+  });
+  if (ranks.rank() > 0) {
+    const Json files = Json::from_cbor(found);
+    for (const Json& file : files.items()) {
+      inputs_.push_back({file.at(0).text(), file.at(1).unsigned_integer(), true});
+    }
+  }
+  for (const InputFile& input : inputs_) bytes_total_ += input.size;
+  const bool one_reads = options.validation.rule == ValidationSplit::Rule::kTail;
+  keep_share(ranks.rank(), one_reads ? 1 : ranks.size());
+}
+
+// A rank keeps the files whose middle lies in its part of all bytes.
+void TokenSource::keep_share(int rank, int ranks) {
+  const std::uint64_t part = bytes_total_ / static_cast<std::uint64_t>(ranks) + 1;
+  std::vector<InputFile> own;
+  std::uint64_t before = 0;
+  for (InputFile& input : inputs_) {
+    const std::uint64_t middle = before + input.size / 2;
+    before += input.size;
+    if (middle / part == static_cast<std::uint64_t>(rank)) own.push_back(std::move(input));
+  }
+  inputs_ = std::move(own);
+}
+
+void TokenSource::find_inputs() {
+  for (const std::string& path : options_.inputs) {
     if (path != "-" && is_input_folder(path)) {
       add_below(path);
       continue;
@@ -64,10 +100,9 @@ TokenSource::TokenSource(const PrepareOptions& options, const Tokenizer& tokeniz
   }
   if (inputs_.empty()) {
     const std::string words = words_of(left_out_);
-    throw DataError(fmt::format("there are no files of tokens in {}{}{}", options.inputs[0],
+    throw DataError(fmt::format("there are no files of tokens in {}{}{}", options_.inputs[0],
                                 words.empty() ? "" : ": ", words));
   }
-  for (const InputFile& input : inputs_) bytes_total_ += input.size;
 }
 
 // Takes a file in which nothing says that it holds tokens only if it is called so.

@@ -9,6 +9,7 @@
 #include "trireme/io/prepare.h"
 
 #include "io/files/input_files.h"
+#include "io/prepare/prepare_ranks.h"
 #include "io/prepare/text_chunk.h"
 #include "io/prepare/token_files.h"
 
@@ -16,18 +17,23 @@ namespace trireme {
 
 class TokenSource {
  public:
-  // Throws DataError naming the input. Options and tokenizer live as long as this does.
-  TokenSource(const PrepareOptions& options, const Tokenizer& tokenizer);
+  // Collective: rank 0 finds the files, of which each rank has those that lie together and are
+  // about as many bytes; a tail, of which nobody knows where it begins, is for rank 0 alone. Throws
+  // DataError naming the input. Options and tokenizer live as long as this does.
+  TokenSource(const PrepareOptions& options, const Tokenizer& tokenizer, PrepareRanks& ranks);
 
   // The bytes of a chunk are tokens as int32. An end of text, and the end of a file or of one of
   // Megatron's documents, ends a document, which does not hold it; empty ones are left out. Returns
   // false after the last chunk. Throws DataError for a token that is not in the vocabulary.
   bool next(TextChunk& chunk);
   std::uint64_t bytes_read() const { return bytes_read_; }
-  std::uint64_t bytes_total() const { return bytes_total_; }
-  const LeftOut& left_out() const { return left_out_; }  // of folders: what holds no tokens
+  std::uint64_t bytes_total() const { return bytes_total_; }  // of all ranks
+  // What folders hold that is no tokens: rank 0 knows.
+  const LeftOut& left_out() const { return left_out_; }
 
  private:
+  void find_inputs();
+  void keep_share(int rank, int ranks);
   void add_below(const std::string& folder);
   TokenLayout layout_of(const InputFile& file) const;
   bool open_next();

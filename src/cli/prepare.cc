@@ -411,7 +411,6 @@ ExitStatus prepare_on_ranks(Runtime& runtime, const StopSignals& signals, Prepar
 }
 
 Work text_work(const PrepareOptions& options, bool chooses_threads) {
-  if (options.tokens) require_single_process("prepare --tokens");
   if (launched_tasks().count == 1) {
     return {.alone =
                 [options] {

@@ -114,14 +114,16 @@ class PrepareOnRanks(ProgramTest):
         self.write_text(12)
         self.expect_done("prepare", "text.txt", "--output", "out", "--tokenizer", "byte")
         before = self.hashes("out")
-        job, ranks = self.start(2, "--tokenizer", "bpe:300", "--threads", "1")
-        for rank in ranks:
-            os.kill(rank, signal.SIGTERM)
-        said = job.communicate(timeout=60)[0]
-        self.assertEqual(job.returncode, 75, said)
-        self.assertIn("out is as it was before", said)
-        self.assertEqual(said.count("trireme: "), 1, said)
-        self.assertEqual(self.hashes("out"), before)
+        for number, told in ((signal.SIGTERM, (0, 1)), (signal.SIGINT, (0, 1)), (signal.SIGINT, (1,))):
+            with self.subTest(signal=number, ranks=told):
+                job, ranks = self.start(2, "--tokenizer", "bpe:300", "--threads", "1")
+                for rank in told:
+                    os.kill(ranks[rank], number)
+                said = job.communicate(timeout=60)[0]
+                self.assertEqual(job.returncode, 75, said)
+                self.assertIn("out is as it was before", said)
+                self.assertEqual(said.count("trireme: "), 1, said)
+                self.assertEqual(self.hashes("out"), before)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,18 @@ std::string table(unsigned documents) {
   return rows;
 }
 
+// nanoGPT's numbers: documents of different lengths that begin with 7 or not, and end with 9.
+std::string tokens(unsigned file) {
+  std::string bytes;
+  for (unsigned i = 0; i < 300 + 400 * file; ++i) {
+    const unsigned token = i % (17 + file) == 0   ? 9
+                           : i % (17 + file) == 1 ? 7 - i % 2
+                                                  : 10 + i % 90;
+    bytes += {static_cast<char>(token), '\0'};
+  }
+  return bytes;
+}
+
 class PrepareRanks : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -89,6 +101,9 @@ class PrepareRanks : public ::testing::Test {
           make_tar({{"x/a.txt", sample_text(900, 5)}, {"x/.b", "hidden"}, {"c.jsonl", good}}));
     write("all/g.txt", "\xef\xbb\xbf" + sample_text(3000, 6));
     write("all/h.bin", std::string("\0\1\2", 3));
+    for (unsigned file = 0; file < 5; ++file)
+      write(fmt::format("tokens/{}.bin", file), tokens(file));
+    write("tokens/page.txt", "no tokens");
   }
 
   PrepareOptions options(const std::string& inputs) const {
@@ -156,6 +171,7 @@ class PrepareRanks : public ::testing::Test {
     EXPECT_EQ(words_of(alone.left_out), words_of(together.left_out));
     EXPECT_EQ(alone.zero_bytes.count, together.zero_bytes.count);
     EXPECT_EQ(alone.zero_bytes.first, together.zero_bytes.first);
+    EXPECT_EQ(alone.without_begin, together.without_begin);
     EXPECT_EQ(alone.train.documents, together.train.documents);
     EXPECT_EQ(alone.train_paths.size(), together.train_paths.size());
   }
@@ -220,6 +236,23 @@ TEST_F(PrepareRanks, ALimitAndFewPortionsGiveTheSameBytes) {
   all.input_limit = 0;
   all.portion_bytes = 0;  // each file is one
   expect_same(all);
+}
+
+TEST_F(PrepareRanks, TokensGiveTheSameBytes) {
+  PrepareOptions made = options("tokens");
+  made.tokens = true;
+  made.tokenizer = parse_numbers_choice(100, {.begin_of_text = "7", .end_of_text = "9"});
+  for (const char* validation : {"none", "hash:0.3", "tail:500"}) {
+    made.validation = parse_validation_split(validation);
+    for (const int shards : {1, 3}) {
+      made.shards = shards;
+      expect_same(made);
+    }
+  }
+  made.inputs = {folder_ + "/tokens/0.bin"};  // fewer files than ranks
+  made.validation = {};
+  made.shards = 1;
+  expect_same(made);
 }
 
 // A fault of any rank is one of all, and nothing is left.

@@ -162,7 +162,7 @@ void check_validation(const PrepareOptions& options);
 // Collective over `world`, if that is given: its ranks share the input, and write the same shards
 // as one rank does; each rank's progress tells what all have done; rank 0's result names the files.
 // A fault of one rank is one of all. All files get their names together at the end. Standard input
-// and tokens that are made already are for one rank.
+// is for one rank.
 PrepareResult prepare(const PrepareOptions& options, Communicator* world = nullptr);
 
 }  // namespace trireme
