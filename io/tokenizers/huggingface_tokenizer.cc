@@ -457,8 +457,8 @@ std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text, std::stri
 
 std::size_t HuggingFaceTokenizer::last_split(std::string_view text, std::string_view beyond,
                                              const MayBeCut& may_be_cut) const {
-  const SplitPattern* pattern = pre_tokenizers_.leading_pattern();
-  if (!pattern || !normalizers_.allow_parts()) return 0;
+  const PreTokenizers::PatternSplit* split = pre_tokenizers_.leading_split();
+  if (!split || !normalizers_.allow_parts()) return 0;
   const std::string_view all(text.data(), text.size() + beyond.size());
   // What comes before such a character is normalised alike whatever follows, but the character may
   // change, so the text ends before it.
@@ -492,13 +492,13 @@ std::size_t HuggingFaceTokenizer::last_split(std::string_view text, std::string_
   }
   const std::size_t first = pre_tokenizers_.last_part(part);
   const std::size_t origin = static_cast<std::size_t>(part.data() - whole.data()) + first;
-  SplitBoundaries boundaries(*pattern, part.substr(first));
+  SplitBoundaries boundaries(split->pattern, part.substr(first), split->divided_at());
   const std::vector<std::size_t>& places = boundaries.places();
   // The same with the space that this text may get, if it begins here.
   std::optional<SplitBoundaries> prefixed;
   const std::string spaced = fmt::format(" {}", part);
   if (pre_tokenizers_.has_leading_prefix() && !part.starts_with(' ')) {
-    prefixed.emplace(*pattern, spaced);
+    prefixed.emplace(split->pattern, spaced);
   }
   int tries = 16;  // more often than not the first one or two hold
   // Whether the text can be cut at a place, which is `place` in normal form.

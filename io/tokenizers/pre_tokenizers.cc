@@ -175,16 +175,27 @@ std::size_t PreTokenizers::leading_level() const {
   }
   if (level == steps_.size()) return level;
   const auto* split = std::get_if<PatternSplit>(&steps_[level]);
-  const bool divides = split && divides_always(split->behavior);
+  // PreTokenizers::cut() knows what becomes of a literal that is merged.
+  const bool is_regex = split && split->pattern.literal().empty();
+  const bool divides =
+      split && (divides_always(split->behavior) || (is_regex && !has_leading_prefix()));
   return divides && std::none_of(steps_.begin() + static_cast<std::ptrdiff_t>(level), steps_.end(),
                                  puts_prefix)
              ? level
              : steps_.size();
 }
 
-const SplitPattern* PreTokenizers::leading_pattern() const {
+const PreTokenizers::PatternSplit* PreTokenizers::leading_split() const {
   const std::size_t level = leading_level();
-  return level == steps_.size() ? nullptr : &std::get<PatternSplit>(steps_[level]).pattern;
+  return level == steps_.size() ? nullptr : &std::get<PatternSplit>(steps_[level]);
+}
+
+// A match that is merged with what is before it ends a part, whatever follows.
+SplitBoundaries::Which PreTokenizers::PatternSplit::divided_at() const {
+  using Which = SplitBoundaries::Which;
+  if (divides_always(behavior)) return Which::kAll;
+  if (behavior == Behavior::kContiguous) return Which::kClasses;
+  return (behavior == Behavior::kMergedWithPrevious) != is_inverted ? Which::kEnds : Which::kBegins;
 }
 
 std::size_t PreTokenizers::last_part(std::string_view text) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/tokenizers/normalizers.h"
+#include "io/tokenizers/split_boundaries.h"
 #include "io/tokenizers/split_pattern.h"
 
 namespace trireme {
@@ -25,6 +26,8 @@ class PreTokenizers {
     SplitPattern pattern;
     Behavior behavior;
     bool is_inverted;  // what is between the matches is what is looked for
+    // The bounds of matches at which parts always end.
+    SplitBoundaries::Which divided_at() const;
   };
   struct ClassSplit {
     bool (*matches)(char32_t);
@@ -48,12 +51,12 @@ class PreTokenizers {
   bool change_beginnings() const;
   bool has_bert_words() const;
 
-  // The regular expression that divides texts first, where matches are parts and nothing is before
-  // it but classes of characters or a leading prefix, which no later step puts; null: there is
-  // none.
-  const SplitPattern* leading_pattern() const;
+  // The split by a regular expression that divides texts first: nothing is before it but classes of
+  // characters or, where it merges no parts, a leading prefix, which no later step puts; null:
+  // there is none.
+  const PatternSplit* leading_split() const;
   bool has_leading_prefix() const;  // a space before a text without one
-  // Where the last part begins of those that the steps before leading_pattern() make.
+  // Where the last part begins of those that the steps before leading_split() make.
   std::size_t last_part(std::string_view text) const;
 
   // What a cut before white space does, where `before` and `after` are the sides in normal form:

@@ -11,9 +11,13 @@ namespace trireme {
 
 class SplitBoundaries {
  public:
+  // Which places divide the text: all; where a match begins, or ends; or only those between a match
+  // and what is no match.
+  enum class Which { kAll, kBegins, kEnds, kClasses };
+
   // `text` must be valid UTF-8 and outlive this. Throws DataError, as holds() does, if a search
   // takes too many steps.
-  SplitBoundaries(const SplitPattern& pattern, std::string_view text);
+  SplitBoundaries(const SplitPattern& pattern, std::string_view text, Which which = Which::kAll);
 
   // Where a part ends whatever follows the text, in ascending order.
   const std::vector<std::size_t>& places() const { return places_; }
@@ -23,10 +27,13 @@ class SplitBoundaries {
   bool holds(std::size_t place);
 
  private:
-  std::size_t find_places(std::string_view text, std::size_t start);
+  std::size_t find_bounds(std::string_view text, std::size_t start);
+  void choose_places(Which which);
 
   std::string_view text_;
   SplitPattern::Matcher matcher_;
+  std::vector<std::size_t> bounds_;  // where matches begin and end
+  std::vector<bool> are_ends_;       // false: what is before is no match
   std::vector<std::size_t> places_;
   std::size_t head_;  // matches before head_sure_ depend on nothing from here on
   std::size_t head_sure_;

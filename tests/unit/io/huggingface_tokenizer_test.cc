@@ -226,6 +226,37 @@ TEST(HuggingFaceTokenizer, CutsWhereAPieceThatEndsThereHasTheSameTokens) {
   }
 }
 
+// Matches that are merged with what is beside them, in a text without white space as well.
+TEST(HuggingFaceTokenizer, CutsWhereMergedMatchesStayTheSame) {
+  const std::string all = [] {
+    std::string joined;
+    for (const std::string& text : texts()) joined += text + "a,,1b.,";
+    return joined;
+  }();
+  const std::string text = all + repeated("x1,yz,,ab1;cde,", 200);
+  for (const char* behavior : {"MergedWithPrevious", "MergedWithNext", "Contiguous"}) {
+    for (const bool is_inverted : {false, true}) {
+      const std::string split = fmt::format(
+          R"("pre_tokenizer":{{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":)"
+          R"({{"Regex":"\\s+|\\p{{L}}?,"}},"behavior":"{}","invert":{}}},{{"type":"ByteLevel",)"
+          R"("add_prefix_space":false,"trim_offsets":true,"use_regex":false}}]}})",
+          behavior, is_inverted);
+      const TokenizerPtr tokenizer = tokenizer_of(replaced(
+          contents(path_of("gpt2")),
+          R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+          R"("use_regex":true})",
+          split));
+      const std::vector<std::int32_t> wanted = tokenizer->encode(text);
+      int cuts = 0;
+      for (std::size_t window = 30; window < 230; window += 3) {
+        ASSERT_EQ(in_pieces(*tokenizer, text, window, cuts), wanted)
+            << behavior << ", inverted " << is_inverted << ", window " << window;
+      }
+      EXPECT_GT(cuts, 700) << behavior << ", inverted " << is_inverted;
+    }
+  }
+}
+
 // The same with more text than what is matched again near its end, and with a word longer than
 // that.
 TEST(HuggingFaceTokenizer, CutsLongTextsWhereTheTokensStayTheSame) {

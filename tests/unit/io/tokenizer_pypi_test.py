@@ -201,7 +201,9 @@ def compare(path, texts_path, given, encode=None):
         if bad <= 5:
             print(f"{path.name}: {text[:80]!r}: token {at}: ours {made[at:at + 6]}, theirs {wanted[at:at + 6]}")
     print(f"{path.name}: {tokens} tokens of {len(given)} texts, {bad} texts differ; {cuts}")
-    return tokens > 100 and bad == 0
+    # Unigram adds up scores from a word's beginning on, and unknown words of SentencePiece beside each other are one.
+    has_no_place = path.name == "unigram_whole.json" or path.name.startswith("word_")
+    return tokens > 100 and bad == 0 and (has_no_place or not cuts.startswith("0 "))
 
 
 def main():
