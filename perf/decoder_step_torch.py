@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from train_step_torch import Step, common_arguments, compare, parsed
+from train_step_torch import Step, compare_texts
 
 CONFIGS = {
     "qwen3-0.6b": ("qwen3", {
@@ -48,13 +48,5 @@ def step_of_decoder(options, compiled):
                 tokens[:, 1:].contiguous(), compiled)
 
 
-def main():
-    parser = common_arguments(__doc__, 2, "sequences")
-    parser.add_argument("--preset", choices=CONFIGS, default="qwen3-0.6b")
-    parser.add_argument("--context", type=int, default=256)
-    options = parsed(parser)
-    compare(options, f"{options.preset}, B={options.batch} T={options.context} {options.dtype}", make_step=step_of_decoder)
-
-
 if __name__ == "__main__":
-    main()
+    compare_texts(__doc__, step_of_decoder, CONFIGS, "qwen3-0.6b", batch=2, context=256)

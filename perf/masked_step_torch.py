@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from train_step_torch import Step, common_arguments, compare, parsed
+from train_step_torch import Step, compare_texts
 
 # Layers, width, heads.
 MODELS = {"bert-tiny": (2, 128, 2), "bert-small": (4, 512, 8), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16)}
@@ -66,13 +66,5 @@ def step_of_masked_texts(options, compiled):
     return Step(options, Bert(options.context, *MODELS[options.preset]).to(options.device), tokens, tokens, compiled)
 
 
-def main():
-    parser = common_arguments(__doc__, 8, "sequences")
-    parser.add_argument("--preset", choices=MODELS, default="bert-base")
-    parser.add_argument("--context", type=int, default=128)
-    options = parsed(parser)
-    compare(options, f"{options.preset}, B={options.batch} T={options.context} {options.dtype}", make_step=step_of_masked_texts)
-
-
 if __name__ == "__main__":
-    main()
+    compare_texts(__doc__, step_of_masked_texts, MODELS, "bert-base", batch=8, context=128)

@@ -220,6 +220,15 @@ def compare(options, what, unit="tokens", **of_measure):
         print(line, flush=True)
 
 
+def compare_texts(description, make_step, presets, preset, batch, context):
+    """The main program of a peer that trains presets on texts, with these defaults."""
+    parser = common_arguments(description, batch, "sequences")
+    parser.add_argument("--preset", choices=presets, default=preset)
+    parser.add_argument("--context", type=int, default=context)
+    options = parsed(parser)
+    compare(options, f"{options.preset}, B={options.batch} T={options.context} {options.dtype}", make_step=make_step)
+
+
 def main():
     options = arguments()
     compare(options, f"B={options.batch} T={options.context} {options.dtype}")

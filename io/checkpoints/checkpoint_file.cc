@@ -140,21 +140,13 @@ const CheckpointTensor* CheckpointContents::find(const std::string& name) const 
 }
 
 CheckpointTexts read_checkpoint_texts(const std::string& path) {
-  constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   try {
     const hdf5::File file = hdf5::File::open(path);
     CheckpointTexts texts;
     for (const std::string& name : file.datasets_below("/")) {
       if (!name.starts_with(kTextsGroup)) continue;
-      const hdf5::Dataset dataset = file.dataset(name);
-      dataset.check_one_dimensional();
-      dataset.check_stored();
-      if (dataset.elements() > kMostBytes) {
-        refuse(path, fmt::format("{} has {} bytes: at most {} are read", name, dataset.elements(),
-                                 kMostBytes));
-      }
-      const auto bytes = dataset.read<std::uint8_t>();
-      texts.emplace(name.substr(kTextsGroup.size()), std::string(bytes.begin(), bytes.end()));
+      texts.emplace(name.substr(kTextsGroup.size()), file.text(name, kMostBytes));
     }
     return texts;
   } catch (const DataError& error) {

@@ -180,10 +180,7 @@ void Writer::make_file() {
     file.set_attribute("/", name, value);
   }
   for (const auto& [name, text] : texts()) {
-    auto dataset = file.create_dataset(fmt::format("{}{}", kTextsGroup, name),
-                                       hdf5::ElementType::kU8, {std::ssize(text)});
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-    if (!text.empty()) dataset.write(0, std::span(bytes, text.size()));
+    file.create_text(fmt::format("{}{}", kTextsGroup, name), text);
   }
   std::string names;
   for (const PlannedTensor& tensor : plan_.tensors) {

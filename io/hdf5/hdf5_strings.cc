@@ -1,6 +1,7 @@
-// Datasets of strings of fixed length.
+// Datasets of texts, and of strings of fixed length.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -70,6 +71,27 @@ std::vector<std::string> File::strings(const std::string& name) const {
     values.emplace_back(begin, ::strnlen(begin, length));
   }
   return values;
+}
+
+void File::create_text(const std::string& name, std::string_view text) {
+  Dataset dataset = create_dataset(name, ElementType::kU8, {std::ssize(text)});
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  if (!text.empty()) dataset.write(0, std::span(bytes, text.size()));
+}
+
+std::string File::text(const std::string& name, std::size_t most) const {
+  const Dataset dataset = this->dataset(name);
+  dataset.check_one_dimensional();
+  dataset.check_type(ElementType::kU8);
+  if (std::cmp_greater(dataset.elements(), most)) {
+    throw DataError(fmt::format("{}: {} has {} bytes; at most {} are read", path(), name,
+                                dataset.elements(), most));
+  }
+  dataset.check_stored();
+  std::string stored(static_cast<std::size_t>(dataset.elements()), '\0');
+  auto* bytes = reinterpret_cast<std::uint8_t*>(stored.data());
+  if (!stored.empty()) dataset.read(0, std::span(bytes, stored.size()));
+  return stored;
 }
 
 }  // namespace trireme::hdf5

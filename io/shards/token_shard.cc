@@ -106,14 +106,7 @@ void check_some_documents(const TokenShardInfo& info, const hdf5::Dataset& docum
 
 void read_tokenizer(TokenShardInfo& info, const hdf5::File& file) {
   info.tokenizer_kind = file.string_attribute("/", "tokenizer");
-  const hdf5::Dataset stored = file.dataset("/tokenizer");
-  require(info, std::cmp_less_equal(stored.elements(), Tokenizer::kMaxModelBytes),
-          fmt::format("a tokenizer of {} bytes; at most {} are read", stored.elements(),
-                      Tokenizer::kMaxModelBytes));
-  stored.check_type(hdf5::ElementType::kU8);
-  stored.check_stored();
-  const auto model = stored.read<std::uint8_t>();
-  info.tokenizer_model.assign(model.begin(), model.end());
+  info.tokenizer_model = file.text("/tokenizer", Tokenizer::kMaxModelBytes);
   // A damaged model would silently decode to other text.
   if (file.has_attribute("/tokenizer", "checksum") &&
       file.string_attribute("/tokenizer", "checksum") != checksum_of_model(info.tokenizer_model)) {

@@ -139,11 +139,7 @@ class ShardContentsWriter {
 
   void write_tokenizer() {
     const std::string& model = contents_.tokenizer->model();
-    auto stored = file_.create_dataset("/tokenizer", hdf5::ElementType::kU8, extent(model.size()));
-    if (!model.empty()) {
-      const auto* bytes = reinterpret_cast<const std::uint8_t*>(model.data());
-      stored.write(0, std::span(bytes, model.size()));
-    }
+    file_.create_text("/tokenizer", model);
     set_text(file_, "/tokenizer", "checksum", checksum_of_model(model));
   }
 

@@ -21,14 +21,6 @@
 namespace trireme::cli {
 namespace {
 
-// What the checkpoint says of its data under that attribute; empty if it says nothing.
-std::string mark_of(const InferenceModel& model, std::string_view attribute) {
-  for (const tasks::DataMark& mark : model.trained_on().marks) {
-    if (mark.attribute == attribute) return mark.value;
-  }
-  return "";
-}
-
 int classes_of(const InferenceModel& model) {
   return *model.model().data.classes;
 }
@@ -36,7 +28,7 @@ int classes_of(const InferenceModel& model) {
 // The names of the classes, or their numbers where the checkpoint has no names.
 std::vector<std::string> class_names(const InferenceModel& model) {
   const auto count = static_cast<std::size_t>(classes_of(model));
-  std::istringstream known(mark_of(model, kClassesAttribute));
+  std::istringstream known(tasks::mark_of(model.trained_on().marks, kClassesAttribute));
   std::vector<std::string> names;
   for (std::string line; std::getline(known, line);) names.push_back(line);
   while (names.size() < count) names.push_back(fmt::format("class {}", names.size()));
@@ -52,7 +44,7 @@ std::vector<std::string> class_names(const InferenceModel& model) {
 
 PixelStatistics normalisation_of(const InferenceModel& model, const PredictArguments& given) {
   if (given.statistics) return *given.statistics;
-  const std::string known = mark_of(model, kNormalisationAttribute);
+  const std::string known = tasks::mark_of(model.trained_on().marks, kNormalisationAttribute);
   if (known.empty()) {
     throw ConfigError(fmt::format(
         "{}: no mean and deviation are known of imported weights: give those that the model was "
@@ -71,7 +63,7 @@ PictureSize size_of_model(const InferenceModel& model) {
 
 // The size of the pictures that the model was trained on: it sees the middle of them.
 PictureSize size_of_training(const InferenceModel& model) {
-  const std::string known = mark_of(model, kPictureSizeAttribute);
+  const std::string known = tasks::mark_of(model.trained_on().marks, kPictureSizeAttribute);
   if (known.empty()) return size_of_model(model);
   const auto size = read_picture_size(known);
   if (!size) refuse_mark(model, kPictureSizeAttribute, known, "HEIGHTxWIDTH, as in 24x32");

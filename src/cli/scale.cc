@@ -144,7 +144,11 @@ ExitStatus run_study(const ScaleArguments& given) {
   check_config(given.config);
   scaling::StudyPlan plan = plan_of(given, launch);
   const std::vector<scaling::Point> points = scaling::points_of(plan);
-  scaling::settle_micro(plan, points, given.output, {launch.site.memory, launch.site.gpu_memory});
+  scaling::settle_micro(plan, points, given.output,
+                        {.on_gpus = plan.config.run.device == "cuda",
+                         .gpu_bytes = launch.site.gpu_memory.value_or(0) << 20,
+                         .node_mib = launch.site.memory,
+                         .ranks_of_node = plan.ranks_per_node});
   check_points(plan, points, launch);
   if (given.output.empty()) {
     throw ConfigError("scale needs a folder to keep the study in: --output FOLDER");

@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/captured_communication.h"
+#include "trireme/comm/checked_arguments.h"
 #include "trireme/comm/reduce.h"
 
 #include "comm/faults/recorder_impl.h"
@@ -104,12 +105,12 @@ class DryCommunicator final : public GroupCommunicator {
   Work reduce_scatter(const Stream& /*ready*/, Tensor input, Tensor output,
                       ReduceOp /*op*/) override {
     check_reducible(input.dtype());
-    check_parts("reduce_scatter", input, output);
+    check_parts(*this, "reduce_scatter", input, output);
     if (is_real(output)) move(bytes_at(output, 0), input, own_offset(output), output.bytes());
     return record("reduce_scatter", input.bytes());
   }
   Work all_gather(const Stream& /*ready*/, Tensor input, Tensor output) override {
-    check_parts("all_gather", output, input);
+    check_parts(*this, "all_gather", output, input);
     if (is_real(output)) {
       // The input may be a part of the output.
       move(bytes_at(output, own_offset(input)), input, 0, input.bytes());
@@ -121,19 +122,17 @@ class DryCommunicator final : public GroupCommunicator {
     return record("all_gather", output.bytes());
   }
   Work broadcast(const Stream& /*ready*/, Tensor data, int root) override {
-    check_member(root);
+    check_member(*this, root);
     return record("broadcast", data.bytes());
   }
   Work all_to_all(const Stream& /*ready*/, Tensor input, Tensor output) override {
-    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
-                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
-                              output.shape().to_string(), size()));
+    check_all_to_all(*this, input, output);
     if (is_real(output)) move(bytes_at(output, 0), input, 0, output.bytes());
     return record("all_to_all", input.bytes());
   }
   Work exchange(const Stream& /*ready*/, std::vector<Transfer> transfers) override {
     for (const Transfer& transfer : transfers) {
-      check_member(transfer.peer);
+      check_member(*this, transfer.peer);
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       if (!sends && is_real(transfer.tensor)) {
         std::memset(transfer.tensor.raw(), 0, transfer.tensor.bytes());
@@ -165,15 +164,6 @@ class DryCommunicator final : public GroupCommunicator {
   }
   static void move(std::byte* to, const Tensor& from, std::size_t offset, std::size_t bytes) {
     if (is_real(from)) std::memmove(to, bytes_at(from, offset), bytes);
-  }
-  void check_member(int member) const {
-    TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
-  }
-  void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
-    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
-                  fmt::format("{} among {} ranks between {} and {}", what, size(),
-                              whole.shape().to_string(), part.shape().to_string()));
   }
 
   DryRank::Impl& impl_;

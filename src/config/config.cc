@@ -22,11 +22,11 @@ constexpr int kUsualMicro = 4;
 // Where results depend on batch.micro, it must not depend on the machine.
 void check_micro_is_number(const Config& config) {
   if (!config.batch.micro.is_written_auto()) return;
-  const bool of_model = models::depends_on_micro(config.model);
-  if (!of_model && !config.run.same_bits) return;
+  const bool of_norms = models::has_batch_norms(config.model);
+  if (!of_norms && !config.run.same_bits) return;
   throw ConfigError(fmt::format(
       "batch.micro is auto, but {}: give a number, or leave it out for {}",
-      of_model ? fmt::format("what the batch norms of model.family {} compute depends on it",
+      of_norms ? fmt::format("what the batch norms of model.family {} compute depends on it",
                              config.model.family)
                : "the bits of run.same_bits depend on it",
       kUsualMicro));
@@ -169,7 +169,7 @@ void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
 
 std::optional<int> micro_of_keys(const Config& config) {
   if (config.batch.micro.is_known()) return int{config.batch.micro};
-  if (config.run.same_bits || models::depends_on_micro(config.model)) return kUsualMicro;
+  if (config.run.same_bits || models::has_batch_norms(config.model)) return kUsualMicro;
   return {};
 }
 

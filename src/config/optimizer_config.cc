@@ -266,7 +266,7 @@ void check_average(const Config& config) {
   if (optim.average_decay != Config::Optim().average_decay && optim.average != "ema") {
     refuse_given("optim.average_decay", "optim.average is not ema: leave it out");
   }
-  if (optim.recompute_norms && !models::depends_on_micro(config.model)) {
+  if (optim.recompute_norms && !models::has_batch_norms(config.model)) {
     refuse_given(
         "optim.recompute_norms",
         fmt::format("model.family {} has no batch norms: leave it out", config.model.family));

@@ -177,14 +177,6 @@ std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::in
                     : fmt::format("; {} or {} nodes would do", below, below + fewest);
 }
 
-// The memory of what the ranks compute on, in MiB; what is not known is not checked.
-struct MemoryOfRanks {
-  bool on_gpus = false;
-  std::optional<std::int64_t> gpu, node;
-
-  std::int64_t gpu_bytes() const { return on_gpus ? gpu.value_or(0) << 20 : 0; }
-};
-
 // What a rank needs of its node's memory, in bytes. Beside a GPU's that is the program with CUDA
 // and its libraries, micro-batches, and one slice of a parameter at a time, where files are read
 // and written.
@@ -259,36 +251,25 @@ void check_fewest(const JobPoint& fewest, const JobPoint& most, const JobRequest
       counted(most.nodes, "node"), most.grid.to_string()));
 }
 
-void check_memory(const JobPoint& point, const models::Model& model, const JobRequest& request,
-                  const plan::DryDevice& device, const MemoryOfRanks& memory) {
+void check_memory(const JobPoint& point, const models::Model& model, const plan::DryDevice& device,
+                  const RanksAhead& ranks) {
   const RunOfRanks run{.config = point.config,
                        .model = model,
                        .grid = point.grid,
-                       .ranks_of_node = request.tasks_per_node,
+                       .ranks_of_node = ranks.ranks_of_node,
                        .device = device};
   const auto remedy = [&](const FitsMemory& fits) { return nearest_setting(run, fits); };
-  if (memory.on_gpus && memory.gpu) check_gpu_memory(point.memory, *memory.gpu, remedy);
-  if (!memory.on_gpus && memory.node) {
-    check_node_memory(point.memory, request.tasks_per_node, *memory.node, remedy);
+  if (ranks.on_gpus && ranks.gpu_bytes > 0) {
+    check_gpu_memory(point.memory, ranks.gpu_bytes >> 20, remedy);
+  }
+  if (!ranks.on_gpus && ranks.node_mib) {
+    check_node_memory(point.memory, ranks.ranks_of_node, *ranks.node_mib, remedy);
   }
 }
 
-// Settles batch.micro as the job's start will, by the memory that is known here.
-void settle_micro(JobPoint& point, const models::Model& model, const JobRequest& request,
-                  const MemoryOfRanks& memory) {
-  Config& config = point.config;
-  if (config.batch.micro.is_known()) return;
-  const RanksAhead ranks{.on_gpus = memory.on_gpus,
-                         .gpu_bytes = memory.gpu_bytes(),
-                         .node_mib = memory.node,
-                         .ranks_of_node = request.tasks_per_node,
-                         .threads = request.cpus_per_task};
-  config.batch.micro.settle(settled_micro_ahead(config, model, point.grid, ranks).samples);
-}
-
 void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequest& request,
-                 const FactsOfData& facts, const MemoryOfRanks& memory) {
-  const Config& config = point.config;
+                 const FactsOfData& facts, const RanksAhead& ranks_ahead) {
+  Config& config = point.config;
   check_config(config);
   check_named_files(config);
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
@@ -301,13 +282,16 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
         "{} x {} tasks: {}{}", counted(point.nodes, "node"), request.tasks_per_node, error.what(),
         nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
-  settle_micro(point, model, request, memory);
+  // The start of the job settles it likewise, by the memory that is there.
+  if (!config.batch.micro.is_known()) {
+    config.batch.micro.settle(settled_micro_ahead(config, model, point.grid, ranks_ahead).samples);
+  }
   check_model_fits_grid(config, model, point.grid);
   plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
-  input.device.gpu_memory = memory.gpu_bytes();
+  input.device.gpu_memory = ranks_ahead.gpu_bytes;
   point.memory = largest_of(plan::dry_run_largest(input));
   check_time(job_template, request, config);
-  check_memory(point, model, request, input.device, memory);
+  check_memory(point, model, input.device, ranks_ahead);
 }
 
 }  // namespace
@@ -333,18 +317,22 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   for (JobPoint& point : plan.points) {
     if (!limits.program_of_module) check_program(job_template, point.config);
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
-    const MemoryOfRanks memory{.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib};
+    const RanksAhead ranks{.on_gpus = on_gpus,
+                           .gpu_bytes = on_gpus ? limits.gpu_memory.value_or(0) << 20 : 0,
+                           .node_mib = node_mib,
+                           .ranks_of_node = request.tasks_per_node,
+                           .threads = request.cpus_per_task};
     const bool is_range = request.nodes.least < request.nodes.most;
     write_out_micro(point.config);
     const MicroSize micro = point.config.batch.micro;
     if (is_range) choose_nodes(point, request, true);
-    check_point(point, job_template, request, facts, memory);
+    check_point(point, job_template, request, facts, ranks);
     most = std::max(most, host_bytes(point.memory, on_gpus));
     if (!is_range) continue;
     JobPoint fewest = point;
     fewest.config.batch.micro = micro;
     choose_nodes(fewest, request, false);
-    check_point(fewest, job_template, request, facts, memory);
+    check_point(fewest, job_template, request, facts, ranks);
     check_fewest(fewest, point, request);
     most = std::max(most, host_bytes(fewest.memory, on_gpus));
   }

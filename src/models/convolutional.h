@@ -106,7 +106,7 @@ class ConvolutionalFamily : public Family {
   void add_keys(Options& options, OptionValues& keys) const final;
   void check_keys(const OptionValues& /*keys*/) const override {}
   bool joins_replicas(const OptionValues& keys) const final;
-  bool depends_on_micro() const final { return true; }
+  bool has_batch_norms() const final { return true; }
   Shape sample_shape(const OptionValues& keys) const final;
   std::string summary(const OptionValues& keys) const final;
 

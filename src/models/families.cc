@@ -51,8 +51,8 @@ bool joins_replicas(const ModelRequest& request) {
   return find_family(request.family).joins_replicas(request.keys);
 }
 
-bool depends_on_micro(const ModelRequest& request) {
-  return find_family(request.family).depends_on_micro();
+bool has_batch_norms(const ModelRequest& request) {
+  return find_family(request.family).has_batch_norms();
 }
 
 ForeignKeys Family::keys_of_foreign(const Json& /*config*/) const {

@@ -9,7 +9,6 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/run_grid.h"
-#include "trireme/setup/settled_micro.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/tasks/task.h"
 
@@ -32,17 +31,13 @@ std::optional<int> micro_of_study(const std::string& folder) {
 }  // namespace
 
 void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::string& folder,
-                  const KnownMemory& memory) {
+                  const RanksAhead& ranks) {
   write_out_micro(plan.config);
   if (plan.config.batch.micro.is_known()) return;
   if (const std::optional<int> before = micro_of_study(folder)) {
     plan.config.batch.micro = *before;
     return;
   }
-  const RanksAhead ranks{.on_gpus = plan.config.run.device == "cuda",
-                         .gpu_bytes = memory.gpu.value_or(0) << 20,
-                         .node_mib = memory.node,
-                         .ranks_of_node = plan.ranks_per_node};
   const models::Model model =
       models::resolve(plan.config.model,
                       tasks::task_of(plan.config.model).facts_on_this_host(plan.config.data.train));

@@ -184,7 +184,7 @@ void Pictures::check_fits(const TaskData& other) const {
 }
 
 void Pictures::check_trained(const TrainedOn& model) const {
-  const auto mark = std::ranges::find(model.marks, kClassesAttribute, &DataMark::attribute);
+  const std::string trained = mark_of(model.marks, kClassesAttribute);
   const auto classes = static_cast<int>(data_->classes().size());
   const std::string file = paths().front();
   if (model.facts.classes != classes) {
@@ -192,7 +192,7 @@ void Pictures::check_trained(const TrainedOn& model) const {
         "{} has {} classes, the model of {} {}: use pictures of the classes that it was trained on",
         file, classes, model.origin, model.facts.classes.value_or(0)));
   }
-  if (mark != model.marks.end() && mark->value != class_lines()) {
+  if (!trained.empty() && trained != class_lines()) {
     throw DataError(
         fmt::format("{} has other classes than the model of {} was trained on, though "
                     "as many: prepare both with the same folders of classes",

@@ -50,6 +50,11 @@ Unit unit_in(const Json& object) {
   return {};
 }
 
+std::string mark_of(const std::vector<DataMark>& marks, std::string_view attribute) {
+  const auto found = std::ranges::find(marks, attribute, &DataMark::attribute);
+  return found == marks.end() ? std::string() : found->value;
+}
+
 std::string samples_text(const Task& task, std::int64_t samples, const Shape& sample) {
   return fmt::format("{} {} of {}", samples, task.samples_name(), task.size_of(sample));
 }

@@ -66,10 +66,6 @@ void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expe
 
 void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
                             const std::string& origin, std::optional<std::int32_t> given) {
-  const auto mark = [&](const char* name) {
-    const auto found = std::ranges::find(model.marks, name, &DataMark::attribute);
-    return found == model.marks.end() ? std::string() : found->value;
-  };
   const std::int32_t vocabulary = given.value_or(tokenizer.vocabulary());
   check_same_tokens({.name = origin,
                      .vocabulary = vocabulary,
@@ -78,8 +74,8 @@ void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
                      .has_added = vocabulary > tokenizer.vocabulary()},
                     {.name = "the model of " + model.origin,
                      .vocabulary = model.facts.vocabulary.value_or(0),
-                     .tokenizer = mark(kTokenizerAttribute),
-                     .tokens = mark(kTokensAttribute),
+                     .tokenizer = mark_of(model.marks, kTokenizerAttribute),
+                     .tokens = mark_of(model.marks, kTokensAttribute),
                      .may_have_more = true},
                     "use data of the tokenizer that the model was trained with");
 }
@@ -100,11 +96,11 @@ std::string tasks::words_on_ends(const TrainedOn& model, const Tokenizer& tokeni
                                  const std::string& origin) {
   std::string words;
   for (const DataMark& own : marks_of_tokens(tokenizer)) {
-    const auto mark = std::ranges::find(model.marks, own.attribute, &DataMark::attribute);
-    if (!own.is_told || mark == model.marks.end() || mark->value == own.value) continue;
+    const std::string before = mark_of(model.marks, own.attribute);
+    if (!own.is_told || before.empty() || before == own.value) continue;
     words += fmt::format("{}{} is {} in {}, {} in the model of {}", words.empty() ? "" : "; ",
                          own.attribute == kBeginOfTextAttribute ? "begin of text" : "end of text",
-                         own.value, origin, mark->value, model.origin);
+                         own.value, origin, before, model.origin);
   }
   return words;
 }

@@ -102,20 +102,29 @@ RunCheckpoints::Position TrainingLoop::resume() {
   return position;
 }
 
-// On the leading rank: tells what the run is, and writes it into the folder.
+// On the leading rank, which tells what the run is, and writes it into the folder.
 std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
   if (!leads()) return std::nullopt;
   PreparedRun& run = prepared_;
   std::optional<CommunicationWatch> watch(std::in_place, run.runtime, run.step.stage(), run.network,
                                           run.config.comm, run.tuner ? &*run.tuner : nullptr,
                                           run.folder.file("communication.json"));
+  tell_start(watch->row());
+  // Where no step is left to train, they stay as they are.
+  if (start_.step < total_steps()) write_records();
+  return watch;
+}
+
+// On the leading rank. `network`: the table's row on what communication was planned for.
+void TrainingLoop::tell_start(const std::string& network) const {
+  const PreparedRun& run = prepared_;
   print_line(startup_table({.config = run.config,
                             .plan = run.model.plan,
                             .step = run.step,
                             .device = run.device,
                             .attention = run.attention,
                             .data = *run.train_data,
-                            .network = watch->row()}));
+                            .network = network}));
   if (!run.why_micro.empty()) print_line(run.why_micro);
   if (!run.settled_rate.said.empty()) print_line(run.settled_rate.said);
   const Config::Optim& optim = run.config.optim;
@@ -126,9 +135,6 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
         write_value(optim.average_from), total_steps()));
   }
   if (!run.placement.why.empty()) print_line(run.placement.why);
-  // Where no step is left to train, they stay as they are.
-  if (start_.step < total_steps()) write_records();
-  return watch;
 }
 
 // On the leading rank: what this start trains with.

@@ -38,6 +38,7 @@ class TrainingLoop {
  private:
   RunCheckpoints::Position resume();
   std::optional<CommunicationWatch> watch_communication();
+  void tell_start(const std::string& network) const;
   void write_records() const;
   RunJournal open_journal();
   RankWatch watch_ranks() const;

@@ -2,12 +2,11 @@
 //
 // One launch per number of ranks. The ranks train the references, each on its own, then all train
 // together. The default is a cover of the factors' pairs; tests/run.sh --full takes the whole
-// product.
+// product. equality_bits_test.cc has what changes no bit.
 #include "support/equality.h"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <string>
@@ -17,8 +16,8 @@
 
 #include "trireme/base/log.h"
 
-#include "support/comm_values.h"
 #include "support/decoder_choices.h"
+#include "support/equality_cases.h"
 #include "support/mpi_test.h"
 #include "support/told_observation.h"
 #include "support/whole_product.h"
@@ -27,38 +26,6 @@ namespace trireme::testing {
 namespace {
 
 constexpr double kTolerance = 1e-5;  // relative, fp32
-constexpr double kDropout = 0.1;
-
-// Heads that the tensor ranks can split; 12 for worlds with a factor of 3.
-EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
-  EqualityCase test;
-  test.grid = grid;
-  test.model = models::gpt_preset(llama ? "test-llama" : "test-gpt");
-  const bool threes = grid.ranks() % 3 == 0;
-  if (threes) {
-    test.model.width = 48;
-    test.model.heads = 12;
-    test.model.kv_heads = llama ? (grid[Axis::kTensor] == 3 ? 6 : 2) : 12;
-    test.model.hidden = 144;
-    test.model.context = 18;
-    test.batch.length = 18;
-  }
-  // Not a multiple of the replicas, and enough for one each.
-  test.micro_batches = grid.extent(kDataAxes) > 4 ? 9 : 5;
-  test.model.tied = tied;
-  test.model.dropout = tied ? static_cast<float>(kDropout) : 0.0f;
-  return test;
-}
-
-std::vector<GridShape> factorizations(int ranks) {
-  std::vector<GridShape> grids;
-  for (int d = 1; d <= ranks; ++d) {
-    for (int p = 1; d * p <= ranks; ++p) {
-      if (ranks % (d * p) == 0) grids.push_back({d, p, ranks / (d * p)});
-    }
-  }
-  return grids;
-}
 
 constexpr std::array kRules = {"adamw", "lion", "muon",      "muon by heads", "sgd",
                                "lamb",  "lars", "adafactor", "schedule_free"};
@@ -116,15 +83,6 @@ class Equality : public ::testing::Test {
                        test.model.layers, test.model.tied, test.model.biases.qkv,
                        test.micro_batches, name_of(test.compute),
                        fmt::join(test.frozen.patterns(), ","), test.rule);
-  }
-
-  // Collective. Gradients of one rank alone, which `root` computes.
-  LocalParts gradients_alone(const EqualityCase& alone, int root) {
-    Observed observed;
-    if (runtime_.rank() == root) {
-      observed.gradients = GradientObserver(ctx_, alone_, alone).gradients();
-    }
-    return told(observed, root, runtime_.world()).gradients;
   }
 
   Runtime& runtime_ = trireme::testing::runtime();
@@ -227,30 +185,6 @@ TEST_F(Equality, EveryGridFollowsOneRank) {
   check_all(cases(runtime_.size()), "fp32");
 }
 
-// Chunks and deferred weight gradients, with families and tying in turn. Shares are unequal where
-// the schedule takes them.
-std::vector<EqualityCase> schedule_cases(int ranks) {
-  std::vector<EqualityCase> all;
-  int number = 0;
-  for (const int stages : {2, 4}) {
-    if (ranks % stages != 0) continue;
-    for (const std::string schedule : {"interleaved", "zb-h1", "zb-v"}) {
-      const int rest = ranks / stages;
-      const bool llama = number % 2 == 1, tied = number % 3 != 1;
-      const GridShape grid =
-          number % 2 == 0 ? GridShape(rest, stages, 1) : GridShape(1, stages, rest);
-      EqualityCase test = base_case(grid, llama, tied);
-      test.model.layers = 2 * stages;
-      test.schedule = schedule;
-      test.sequence_parallel = number % 4 == 1;
-      if (schedule == "interleaved") test.micro_batches = ranks;
-      all.push_back(test);
-      ++number;
-    }
-  }
-  return all;
-}
-
 TEST_F(Equality, EveryScheduleFollowsOneRank) {
   check_all(schedule_cases(runtime_.size()), "chunks and zero-bubble");
 }
@@ -284,31 +218,6 @@ TEST_F(Equality, PublishedChoicesFollowOneRank) {
   check_all(chosen, "choices of published models");
 }
 
-void expect_same_bits(const LocalParts& expected, const LocalParts& observed,
-                      const EqualityCase& test, const std::string& what) {
-  for (const auto& [name, part] : expected) {
-    EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
-        << test.to_string() << ", " << what << " of " << name;
-  }
-}
-
-// A stage of one chunk has the same parameters under all schedules. Those of chunks are compared by
-// interleavings_test.
-TEST_F(Equality, ZeroBubbleHasTheBitsOf1F1B) {
-  for (EqualityCase test : schedule_cases(runtime_.size())) {
-    if (test.schedule != "zb-h1") continue;
-    const ProcessGrid grid(runtime_, test.grid);
-    for (const bool recompute : {false, true}) {
-      if (recompute) test.runs = {2, parallel::Recompute::kFull};
-      test.schedule = "1f1b";
-      const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
-      test.schedule = "zb-h1";
-      const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
-      expect_same_bits(expected, observed, test, "gradient");
-    }
-  }
-}
-
 // Grids in turn, with families and tying in turn.
 TEST_F(Equality, EveryGridFollowsOneRankInBf16) {
   check_rounding_type(DType::kBF16);
@@ -316,173 +225,6 @@ TEST_F(Equality, EveryGridFollowsOneRankInBf16) {
 
 TEST_F(Equality, EveryGridFollowsOneRankInFp16) {
   check_rounding_type(DType::kF16);
-}
-
-// The ranks' grid with the most dimensions above 1.
-GridShape most_dimensions(int ranks) {
-  const std::vector<GridShape> grids = factorizations(ranks);
-  return *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
-    const auto dimensions = [](const GridShape& g) {
-      return std::ranges::count_if(kGridDimensions, [&](const GridDimension& dimension) {
-        return g.extent(dimension.axes) > 1;
-      });
-    };
-    return dimensions(a) < dimensions(b);
-  });
-}
-
-// What is computed again has the bits of the first time, on every grid.
-TEST_F(Equality, RecomputationHasTheSameBits) {
-  int number = 0;
-  for (const GridShape& shape : factorizations(runtime_.size())) {
-    const bool llama = number % 2 == 1, tied = number % 3 != 1;
-    EqualityCase test = base_case(shape, llama, tied);
-    test.model.dropout = static_cast<float>(kDropout);
-    test.sequence_parallel = number % 4 < 2;
-    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
-    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
-    const ProcessGrid grid(runtime_, shape);
-    const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
-    for (const parallel::RunOptions& runs :
-         {parallel::RunOptions{1, parallel::Recompute::kFull},
-          parallel::RunOptions{2 + number % 2, parallel::Recompute::kFull},
-          parallel::RunOptions{1, parallel::Recompute::kSelective}}) {
-      test.runs = runs;
-      const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
-      for (const auto& [name, part] : expected) {
-        EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
-            << test.to_string() << ", runs of " << runs.blocks << ": " << name;
-      }
-    }
-    ++number;
-  }
-}
-
-// The last stage computes its blocks again with another key, for its last micro-batch. What the
-// head added before is right, and what it adds to the last block's weights is not.
-TEST_F(Equality, NamesARecomputationWithAnotherKey) {
-  EqualityCase test = base_case(most_dimensions(runtime_.size()), false, true);
-  test.runs.recompute = parallel::Recompute::kFull;
-  const ProcessGrid grid(runtime_, test.grid);
-  GradientObserver observer(ctx_, grid, test);
-  const LocalParts expected = observer.gradients();
-  const LocalParts wrong = observer.gradients({.other_key_after = "norm.weight"});
-  if (grid.index(Axis::kPipeline) != test.grid[Axis::kPipeline] - 1) return;
-  const std::string last = fmt::format("blocks.{}.", test.model.layers - 1);
-  for (const auto& [name, part] : expected) {
-    if (name.starts_with("norm.")) {
-      EXPECT_TRUE(same_bits(wrong.at(name).values, part.values)) << name;
-    } else if (name.starts_with(last)) {
-      EXPECT_FALSE(same_bits(wrong.at(name).values, part.values)) << name;
-    }
-  }
-}
-
-// With equal runs of micro-batches the number of replicas changes no bit, and neither does who
-// computes which run.
-TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryNumberOfReplicas) {
-  const int size = runtime_.size();
-  for (const int each : {2, 4}) {
-    for (const bool tied : {false, true}) {
-      EqualityCase test = base_case({size, 1, 1}, !tied, tied);
-      test.micro_batches = 2 * each * size;
-      test.batch_runs = {each * size, false};
-      EqualityCase alone = test;
-      alone.grid = {1, 1, 1};
-      const LocalParts expected = gradients_alone(alone, 0);
-      bool rounds_differ = false;
-      for (const bool reduces_each : {false, true}) {
-        test.batch_runs.reduces_each = reduces_each;
-        rounds_differ = rounds_differ || test.work().reduces_each();
-        const ProcessGrid grid(runtime_, test.grid);
-        GradientObserver observer(ctx_, grid, test);
-        for (int step = 0; step < 2; ++step) {
-          expect_same_bits(expected, observer.gradients(), test, "gradient");
-        }
-      }
-      EXPECT_EQ(rounds_differ, std::has_single_bit(static_cast<unsigned>(size)));
-      // The order matters: with one run for each replica the bits are others.
-      if (each < 4) continue;
-      alone.batch_runs = {};
-      const LocalParts others = gradients_alone(alone, 0);
-      EXPECT_TRUE(std::ranges::any_of(expected, [&](const auto& entry) {
-        return !same_bits(others.at(entry.first).values, entry.second.values);
-      }));
-    }
-  }
-}
-
-// The grid whose data dimension is divided into groups of `group` ranks that share one copy.
-GridShape sharded(GridShape grid, int group) {
-  grid[Axis::kReplicate] = grid.extent(kDataAxes) / group;
-  grid[Axis::kShard] = group;
-  return grid;
-}
-
-// Whatever is sharded, and among how many: with groups of a power of two or of all replicas,
-// gradients, weights and losses have the bits of the same grid without shards. Shares of
-// micro-batches are unequal, or each micro-batch is a run.
-TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
-  int number = 0;
-  for (const GridShape& shape : factorizations(runtime_.size())) {
-    const int replicas = shape.extent(kDataAxes);
-    if (replicas == 1) continue;
-    const bool llama = number % 2 == 1, tied = number % 3 != 1;
-    EqualityCase test = base_case(shape, llama, tied);
-    test.model.dropout = static_cast<float>(kDropout);
-    test.sequence_parallel = number % 4 < 2;
-    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
-    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
-    if (number % 2 == 0 && std::has_single_bit(static_cast<unsigned>(replicas))) {
-      test.micro_batches = 3 * replicas;
-      test.batch_runs = {test.micro_batches, true};
-    }
-    Observed expected;
-    {
-      const ProcessGrid grid(runtime_, shape);
-      expected = observe(ctx_, grid, test);
-    }
-    int variant = 0;
-    for (int group = replicas; group > 1; group = group % 2 == 0 ? group / 2 : 1) {
-      if (group != replicas && (group & (group - 1)) != 0) continue;
-      for (const bool whole_weights : {true, false}) {
-        // Many ranks are slow, so there the cover takes every second one.
-        ++variant;
-        if (!whole_product() && runtime_.size() > 4 && (number + variant) % 2 == 0) continue;
-        // 0, 1 or 2 ahead; blocks alone or in runs, which are computed once or twice.
-        EqualityCase cut = test;
-        cut.grid = sharded(shape, group);
-        cut.whole_weights = whole_weights;
-        cut.whole_gradients = whole_weights && (number + variant) % 4 < 2;
-        cut.prefetch = (number + variant) % 3;
-        cut.runs.blocks = 1 + (number + variant) % 2;
-        if ((number + variant) % 4 > 1) cut.runs.recompute = parallel::Recompute::kFull;
-        if ((number + variant) % 8 == 1) cut.runs.recompute = parallel::Recompute::kSelective;
-        const ProcessGrid grid(runtime_, cut.grid);
-        const Observed observed = observe(ctx_, grid, cut);
-        expect_same_bits(expected.gradients, observed.gradients, cut, "gradient");
-        expect_same_bits(expected.weights, observed.weights, cut, "weight after ten SGD steps");
-        EXPECT_EQ(observed.losses, expected.losses) << cut.to_string();
-        EXPECT_EQ(observed.evaluation, expected.evaluation) << cut.to_string();
-        EXPECT_EQ(observed.padding, 0.0) << cut.to_string();
-      }
-    }
-    ++number;
-  }
-}
-
-// Returns the schedules in turn, but for those that the blocks or the micro-batches do not fit.
-std::string schedule_that_fits(const EqualityCase& test, int number) {
-  const auto& names = parallel::schedule_names();
-  for (;; ++number) {
-    const std::string& name = names[static_cast<std::size_t>(number) % names.size()];
-    const auto layout = parallel::schedule_layout(name, test.grid[Axis::kPipeline], {});
-    const int count = test.micro_batches / test.grid.extent(kDataAxes);
-    if (layout.parts() <= test.model.layers + 2 &&
-        parallel::takes_micro_batches(name, layout, count)) {
-      return name;
-    }
-  }
 }
 
 // Frozen parameters, of the first blocks or of each, on every grid, with and without shards.
@@ -512,52 +254,6 @@ TEST_F(Equality, FrozenParametersFollowOneRank) {
   check_all(chosen, "frozen");
 }
 
-// With equal runs neither replicas, stages, schedules, shards nor recomputation change a bit of
-// gradients, weights, norms (by clipping) and losses. same_bits_test has many more cases of these.
-TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryLayout) {
-  constexpr int kRuns = 8;
-  const int size = runtime_.size();
-  std::map<std::pair<int, bool>, Observed> references;  // by tensor ranks and tying
-  int number = 0;
-  for (const GridShape& shape : factorizations(size)) {
-    const int tensor = shape[Axis::kTensor];
-    if (kRuns % shape.extent(kDataAxes) != 0 || tensor > 2) continue;
-    EqualityCase test = base_case(shape, false, number % 3 != 2);
-    test.model.dropout = static_cast<float>(kDropout);
-    test.micro_batches = 2 * kRuns;
-    test.batch_runs = {kRuns, number % 2 == 1};
-    test.steps = 4;
-    test.sequence_parallel = tensor > 1;
-    const auto key = std::make_pair(tensor, test.model.tied);
-    if (!references.contains(key)) {
-      EqualityCase alone = test;
-      alone.grid = {1, 1, tensor};
-      std::vector<int> ranks;
-      for (int i = 0; i < tensor; ++i) ranks.push_back(runtime_.rank() / tensor * tensor + i);
-      const ProcessGrid grid(runtime_, alone.grid, ranks);
-      references.emplace(key, observe(ctx_, grid, alone));
-    }
-    test.schedule = schedule_that_fits(test, number);
-    if (number % 3 == 1) test.runs = {1, parallel::Recompute::kFull};
-    // Where shards can differ from whole copies.
-    const int replicas = shape.extent(kDataAxes);
-    if (replicas > 1 && number % 2 == 1) {
-      test.grid = sharded(shape, replicas);
-      test.whole_weights = number % 4 == 1;
-    }
-    const ProcessGrid grid(runtime_, test.grid);
-    const Observed observed = observe(ctx_, grid, test);
-    const Observed& expected = references.at(key);
-    EXPECT_EQ(observed.losses, expected.losses) << test.to_string();
-    EXPECT_EQ(observed.evaluation, expected.evaluation) << test.to_string();
-    EXPECT_FALSE(observed.weights.empty());
-    // This stage's are some of the reference's.
-    expect_same_bits(observed.gradients, expected.gradients, test, "gradient");
-    expect_same_bits(observed.weights, expected.weights, test, "weight");
-    ++number;
-  }
-}
-
 // A comparison that cannot fail would show nothing: what one rank adds to one parameter's gradient
 // is scaled before the reductions over ranks. That parameter must be named, alone, and deviate by
 // what the rank's contribution was.
@@ -566,7 +262,7 @@ TEST_F(Equality, NamesAWrongGradient) {
   const EqualityCase test = base_case(most_dimensions(runtime_.size()), false, true);
   EqualityCase alone = test;
   alone.grid = {1, 1, 1};
-  const LocalParts expected = gradients_alone(alone, 0);
+  const LocalParts expected = gradients_alone(ctx_, alone_, alone, runtime_.world());
   const ProcessGrid grid(runtime_, test.grid);
   GradientObserver observer(ctx_, grid, test);
   check_parts(expected, observer.gradients(), test, "gradient", kTolerance, largest_gradient_,

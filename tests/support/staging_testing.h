@@ -13,17 +13,9 @@
 
 #include "comm/device/device_staging.h"
 #include "support/fake_cuda.h"
+#include "support/function_task.h"
 
 namespace trireme::testing {
-
-class FunctionTask final : public Task {
- public:
-  explicit FunctionTask(std::function<Task::Step()> advance) : advance_(std::move(advance)) {}
-  Task::Step advance() override { return advance_(); }
-
- private:
-  std::function<Task::Step()> advance_;
-};
 
 inline constexpr std::int64_t kElements = 100;
 

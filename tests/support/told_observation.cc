@@ -106,4 +106,11 @@ std::map<std::string, Observed> observe_shared(
   return all;
 }
 
+LocalParts gradients_alone(ops::Context& ctx, const ProcessGrid& alone, const EqualityCase& test,
+                           Communicator& world) {
+  Observed observed;
+  if (world.rank() == 0) observed.gradients = GradientObserver(ctx, alone, test).gradients();
+  return told(observed, 0, world).gradients;
+}
+
 }  // namespace trireme::testing

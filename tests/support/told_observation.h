@@ -21,4 +21,8 @@ std::map<std::string, Observed> observe_shared(
     ops::Context& ctx, const ProcessGrid& alone,
     const std::vector<std::pair<std::string, EqualityCase>>& cases, Communicator& world);
 
+// Collective over `world`. The gradients of the first step, which its first rank computes alone.
+LocalParts gradients_alone(ops::Context& ctx, const ProcessGrid& alone, const EqualityCase& test,
+                           Communicator& world);
+
 }  // namespace trireme::testing

@@ -200,6 +200,11 @@ class File {
   void create_strings(const std::string& name, const std::vector<std::string>& values);
   std::vector<std::string> strings(const std::string& name) const;
 
+  // A text of any bytes as a one-dimensional dataset of uint8. Reading throws DataError if it is
+  // another dataset, has more than `most` bytes, or the file holds fewer than it claims.
+  void create_text(const std::string& name, std::string_view text);
+  std::string text(const std::string& name, std::size_t most) const;
+
   // Attributes of an object; "/" is the file itself. Setting one replaces an old one.
   void set_attribute(const std::string& object, const std::string& name, const std::string& value,
                      StringKind kind = StringKind::kVariable);

@@ -90,8 +90,9 @@ class Family {
   // Whether the keys ask for blocks that are nn::BlockPlan::together: then micro-batches are dealt
   // to the data replicas one by one, and the replicas divide their number.
   virtual bool joins_replicas(const OptionValues& /*keys*/) const { return false; }
-  // Whether results depend on which samples meet in a micro-batch: batch.micro is a number then.
-  virtual bool depends_on_micro() const { return false; }
+  // Whether it has batch norms: results depend on which samples meet in a micro-batch then, and
+  // batch.micro is a number.
+  virtual bool has_batch_norms() const { return false; }
   // The values of model_type in the config.json of transformers that keys_of_foreign reads.
   virtual std::vector<std::string_view> foreign_types() const { return {}; }
   // Returns the keys of the model that a config.json describes. Throws ConfigError, which names the
@@ -110,7 +111,7 @@ Model resolve(const ModelRequest& request, const DataFacts& data);
 Shape sample_shape(const ModelRequest& request);
 std::string summary(const ModelRequest& request);
 bool joins_replicas(const ModelRequest& request);
-bool depends_on_micro(const ModelRequest& request);
+bool has_batch_norms(const ModelRequest& request);
 
 // A model that a config.json of transformers describes.
 struct ForeignRequest {

@@ -45,7 +45,8 @@ struct SettledMicro {
 // is then chosen for these micro-batches.
 SettledMicro settled_micro(const OpenMicro& run, const FitsMemory& fits);
 
-// What is known, where no ranks run yet, of what they will compute on.
+// What is known, where no ranks run yet, of what they will compute on. Memory that is not known
+// limits nothing.
 struct RanksAhead {
   bool on_gpus = false;
   std::int64_t gpu_bytes = 0;                 // of a GPU's memory; 0: not known
@@ -53,7 +54,7 @@ struct RanksAhead {
   int ranks_of_node = 1;
   int threads = 1;  // of a rank, where the configuration leaves run.threads out
 };
-// The same for such ranks, as their start will settle it. Memory that is not known limits nothing.
+// The same for such ranks, as their start will settle it.
 SettledMicro settled_micro_ahead(const Config& config, const models::Model& model,
                                  const GridShape& grid, const RanksAhead& ranks);
 

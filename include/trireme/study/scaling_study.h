@@ -17,6 +17,7 @@
 #include "trireme/config/config.h"
 #include "trireme/io/locked_file.h"
 #include "trireme/ops/context.h"
+#include "trireme/setup/settled_micro.h"
 #include "trireme/study/scaling.h"
 #include "trireme/train/signals.h"
 
@@ -49,17 +50,12 @@ std::vector<GridShape> read_grids(const std::string& text);
 // nodes.
 std::vector<Point> points_of(const StudyPlan& plan);
 
-// The memory of a node, and of a GPU, in MiB, as far as it is known.
-struct KnownMemory {
-  std::optional<std::int64_t> node = {}, gpu = {};
-};
-
 // Settles batch.micro of the plan, if it is open (micro_of_keys): one number for all points, so
 // that they can be compared. It is the one of the study that `folder` holds, if any; otherwise the
-// largest that every point can have and for none is above what settled_micro returns for this
-// memory.
+// largest that every point can have and for none is above what settled_micro_ahead returns for
+// these ranks.
 void settle_micro(StudyPlan& plan, const std::vector<Point>& points, const std::string& folder,
-                  const KnownMemory& memory);
+                  const RanksAhead& ranks);
 
 // Returns the point of the other mode that trains the same thing: at the fewest nodes strong and
 // weak scaling have the same batch. nullopt at more nodes.

@@ -26,6 +26,8 @@ struct DataMark {
   std::string value;
   bool is_told = false;  // a difference is told, and no reason to stop
 };
+// What they say under that attribute; empty: nothing.
+std::string mark_of(const std::vector<DataMark>& marks, std::string_view attribute);
 
 // A model, as its checkpoint tells of the data that it was trained on.
 struct TrainedOn {

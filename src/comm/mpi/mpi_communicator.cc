@@ -5,9 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "trireme/base/clock.h"
+#include "trireme/comm/checked_arguments.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
@@ -112,7 +111,7 @@ class MpiCommunicator final : public GroupCommunicator {
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     check_reducible(input.dtype());
-    check_parts("reduce_scatter", input, output);
+    check_parts(*this, "reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
     const auto [algorithm, call] = choose(Collective::kReduceScatter, bytes, input, op);
     const bool library = algorithm == Algorithm::kLibrary;
@@ -134,7 +133,7 @@ class MpiCommunicator final : public GroupCommunicator {
   }
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
-    check_parts("all_gather", output, input);
+    check_parts(*this, "all_gather", output, input);
     const std::size_t bytes = output.bytes();
     const auto [algorithm, call] = choose(Collective::kAllGather, bytes);
     const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
@@ -155,7 +154,7 @@ class MpiCommunicator final : public GroupCommunicator {
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
-    check_member(root);
+    check_member(*this, root);
     const std::size_t bytes = data.bytes();
     const auto [algorithm, call] = choose(Collective::kBroadcast, bytes);
     const bool library = algorithm == Algorithm::kLibrary;
@@ -176,9 +175,7 @@ class MpiCommunicator final : public GroupCommunicator {
   }
 
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
-    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
-                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
-                              output.shape().to_string(), size()));
+    check_all_to_all(*this, input, output);
     const std::size_t bytes = input.bytes();
     const auto [algorithm, call] = choose(Collective::kAllToAll, bytes);
     const bool library = algorithm == Algorithm::kLibrary;
@@ -318,22 +315,13 @@ class MpiCommunicator final : public GroupCommunicator {
         },
         {data});
   }
-  void check_member(int member) const {
-    TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
-  }
   void check_transfers(const Stream& ready, std::vector<Transfer>& transfers) const {
     std::vector<Part> parts;
     for (Transfer& transfer : transfers) {
-      check_member(transfer.peer);
+      check_member(*this, transfer.peer);
       parts.push_back({transfer.tensor, Use::kBoth});
     }
     on_one_device(ready, parts);
-  }
-  void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
-    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
-                  fmt::format("{} among {} ranks between {} and {}", what, size(),
-                              whole.shape().to_string(), part.shape().to_string()));
   }
   static bool overlap(const Tensor& whole, const Tensor& part) {
     const auto* begin = static_cast<const std::byte*>(whole.raw());

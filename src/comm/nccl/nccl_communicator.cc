@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/comm/checked_arguments.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/reduce.h"
 
@@ -108,7 +109,7 @@ class NcclCommunicator final : public GuardedCommunicator {
       return GuardedCommunicator::reduce_scatter(ready, std::move(input), std::move(output), op);
     }
     check_reducible(input.dtype());
-    check_parts("reduce_scatter", input, output);
+    check_parts(*this, "reduce_scatter", input, output);
     return collective(ready, "reduce_scatter", input.bytes(), {input, output},
                       [&](Library& nccl, CommHandle comm) {
                         return nccl.reduce_scatter(input.raw(), output.raw(), count_of(output),
@@ -120,7 +121,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     if (all_on_host(ready, {input, output})) {
       return GuardedCommunicator::all_gather(ready, std::move(input), std::move(output));
     }
-    check_parts("all_gather", output, input);
+    check_parts(*this, "all_gather", output, input);
     return collective(
         ready, "all_gather", output.bytes(), {input, output}, [&](Library& nccl, CommHandle comm) {
           return nccl.all_gather(input.raw(), output.raw(), input.bytes(), comm, native());
@@ -137,7 +138,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     std::vector<OperationPart> parts;
     std::vector<Tensor> tensors;
     for (const Gather& one : gathers) {
-      check_parts("all_gather", one.output, one.input);
+      check_parts(*this, "all_gather", one.output, one.input);
       parts.push_back({{.lane = lane_}, "all_gather", one.output.bytes()});
       tensors.insert(tensors.end(), {one.input, one.output});
     }
@@ -152,7 +153,7 @@ class NcclCommunicator final : public GuardedCommunicator {
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
-    check_member(root);
+    check_member(*this, root);
     if (all_on_host(ready, {data})) {
       return GuardedCommunicator::broadcast(ready, std::move(data), root);
     }
@@ -167,9 +168,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     if (all_on_host(ready, {input, output})) {
       return GuardedCommunicator::all_to_all(ready, std::move(input), std::move(output));
     }
-    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
-                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
-                              output.shape().to_string(), size()));
+    check_all_to_all(*this, input, output);
     const std::size_t part = input.bytes() / static_cast<std::size_t>(size());
     const auto at = [part](const Tensor& tensor, int rank) {
       return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(rank) * part;
@@ -194,7 +193,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     std::vector<OperationPart> parts;
     std::vector<Tensor> tensors;
     for (const Transfer& transfer : transfers) {
-      check_member(transfer.peer);
+      check_member(*this, transfer.peer);
       if (transfer.tensor.bytes() == 0) continue;  // neither side sends or receives it
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       parts.push_back({{lane_, world_rank(transfer.peer), sends},
@@ -279,16 +278,6 @@ class NcclCommunicator final : public GuardedCommunicator {
     });
     const Result end = nccl.group_end();
     return first == Result::kSuccess ? end : first;
-  }
-
-  void check_member(int member) const {
-    TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
-  }
-  void check_parts(const char* what, const Tensor& whole, const Tensor& part) const {
-    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
-                  fmt::format("{} among {} ranks between {} and {}", what, size(),
-                              whole.shape().to_string(), part.shape().to_string()));
   }
 
   const int lane_;

@@ -6,7 +6,7 @@
 #include "models/bert/bert.h"
 #include "models/bert/onnx_graph.h"
 #include "models/bert/transformers_names.h"
-#include "models/keys.h"
+#include "models/encoder_keys.h"
 
 namespace trireme::models {
 namespace {
@@ -23,30 +23,19 @@ std::int64_t bert_context(const OptionValues& keys) {
 BertConfig bert_with(const OptionValues& keys, const DataFacts& data) {
   const BertConfig preset = bert_of(keys);
   BertConfig result = preset;
-  const NumbersOfKeys given(keys);
-  result.layers = given.whole("layers", preset.layers);
-  result.width = given.whole("width", preset.width);
-  result.heads = given.whole("heads", preset.heads);
-  result.hidden =
-      given.whole("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
+  read_encoder_keys(keys, result);
   result.vocabulary =
       number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
   result.context = bert_context(keys);
-  result.norm_epsilon = given.real("norm_epsilon", preset.norm_epsilon);
-  result.dropout = given.real("dropout", preset.dropout);
   check(result);
   return result;
 }
 
 OptionValues bert_keys(const BertConfig& model) {
-  return {{"layers", write_value(model.layers)},
-          {"width", write_value(model.width)},
-          {"heads", write_value(model.heads)},
-          {"hidden", write_value(model.hidden)},
-          {"vocabulary", write_value(model.vocabulary)},
-          {"context", write_value(model.context)},
-          {"norm_epsilon", write_value(model.norm_epsilon)},
-          {"dropout", write_value(model.dropout)}};
+  OptionValues keys = encoder_keys(model);
+  keys["vocabulary"] = write_value(model.vocabulary);
+  keys["context"] = write_value(model.context);
+  return keys;
 }
 
 std::vector<Operation> bert_operations(const BertConfig& config, std::int64_t samples) {
@@ -88,18 +77,11 @@ void BertFamily::add_keys(Options& options, OptionValues& keys) const {
       "a published model's sizes, as bert-small (default: bert-base); the other model keys change "
       "it",
       not_empty(), OnChange::kCompared);
-  model.add<int>("layers", "blocks", "transformer blocks", between(1, limits::kLayers));
-  model.add<int>("width", "channels", "width of the residual stream", between(1, limits::kWidth));
-  model.add<int>("heads", "heads", "attention heads", between(1, limits::kWidth));
-  model.add<int>("hidden", "channels", "width inside the MLP; auto: 4 times model.width",
-                 between(1, limits::kHidden));
+  add_encoder_sizes(model);
   model.add<int>("vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
                  between(1, limits::kTokens));
   model.add<int>("context", "tokens", "length of a training sequence", between(1, limits::kTokens));
-  model.add<double>("norm_epsilon", "", "added to the variance that a norm divides by",
-                    between(limits::kLeastReal, 1));
-  model.add<double>("dropout", "probability", "share of activations zeroed in training",
-                    at_least_and_below(0, 1));
+  add_encoder_rest(model);
 }
 
 std::string BertFamily::summary(const OptionValues& keys) const {

@@ -3,7 +3,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 
-#include "models/keys.h"
+#include "models/encoder_keys.h"
 #include "models/vit/onnx_graph.h"
 #include "models/vit/transformers_names.h"
 #include "models/vit/vit.h"
@@ -23,33 +23,23 @@ std::int64_t vit_image(const OptionValues& keys) {
 VitConfig vit_with(const OptionValues& keys, const DataFacts& data) {
   const VitConfig preset = vit_of(keys);
   VitConfig result = preset;
+  read_encoder_keys(keys, result);
   const NumbersOfKeys given(keys);
-  result.layers = given.whole("layers", preset.layers);
-  result.width = given.whole("width", preset.width);
-  result.heads = given.whole("heads", preset.heads);
-  result.hidden =
-      given.whole("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
   result.patch = given.whole("patch", preset.patch);
   result.image = vit_image(keys);
   result.classes = number_of_data(keys, "classes", data.classes, "classes", preset.classes);
-  result.norm_epsilon = given.real("norm_epsilon", preset.norm_epsilon);
-  result.dropout = given.real("dropout", preset.dropout);
   result.label_smoothing = given.real("label_smoothing", preset.label_smoothing);
   check(result);
   return result;
 }
 
 OptionValues vit_keys(const VitConfig& model) {
-  return {{"layers", write_value(model.layers)},
-          {"width", write_value(model.width)},
-          {"heads", write_value(model.heads)},
-          {"hidden", write_value(model.hidden)},
-          {"patch", write_value(model.patch)},
-          {"image", write_value(model.image)},
-          {"classes", write_value(model.classes)},
-          {"norm_epsilon", write_value(model.norm_epsilon)},
-          {"dropout", write_value(model.dropout)},
-          {"label_smoothing", write_value(model.label_smoothing)}};
+  OptionValues keys = encoder_keys(model);
+  keys["patch"] = write_value(model.patch);
+  keys["image"] = write_value(model.image);
+  keys["classes"] = write_value(model.classes);
+  keys["label_smoothing"] = write_value(model.label_smoothing);
+  return keys;
 }
 
 std::vector<Operation> vit_operations(const VitConfig& config, std::int64_t samples) {
@@ -96,21 +86,14 @@ void VitFamily::add_keys(Options& options, OptionValues& keys) const {
       "a published model's sizes, as vit-small (default: vit-base), or vit-tiny-cifar; the other "
       "model keys change it",
       not_empty(), OnChange::kCompared);
-  model.add<int>("layers", "blocks", "transformer blocks", between(1, limits::kLayers));
-  model.add<int>("width", "channels", "width of the residual stream", between(1, limits::kWidth));
-  model.add<int>("heads", "heads", "attention heads", between(1, limits::kWidth));
-  model.add<int>("hidden", "channels", "width inside the MLP; auto: 4 times model.width",
-                 between(1, limits::kHidden));
+  add_encoder_sizes(model);
   model.add<int>("patch", "pixels", "side of the patches that are the positions of the transformer",
                  between(1, limits::kPixels));
   model.add<int>("image", "pixels", "side of the pictures that the model sees",
                  between(1, limits::kPixels));
   model.add<int>("classes", "classes", "what pictures are told apart into; auto: those of the data",
                  between(1, limits::kTokens));
-  model.add<double>("norm_epsilon", "", "added to the variance that a norm divides by",
-                    between(limits::kLeastReal, 1));
-  model.add<double>("dropout", "probability", "share of activations zeroed in training",
-                    at_least_and_below(0, 1));
+  add_encoder_rest(model);
   model.add<double>("label_smoothing", "",
                     "share of a target that is spread evenly over all classes",
                     at_least_and_below(0, 1));

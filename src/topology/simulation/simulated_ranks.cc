@@ -17,6 +17,7 @@
 
 #include "trireme/base/caught.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/checked_arguments.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
@@ -228,29 +229,27 @@ class SimulatedCommunicator final : public Communicator {
   }
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     check_reducible(input.dtype());
-    check_parts("reduce_scatter", input, output);
+    check_parts(*this, "reduce_scatter", input, output);
     return start(ready, Collective::kReduceScatter, input.bytes(),
                  {.input = input, .output = output, .op = op});
   }
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
-    check_parts("all_gather", output, input);
+    check_parts(*this, "all_gather", output, input);
     return start(ready, Collective::kAllGather, output.bytes(), {.input = input, .output = output});
   }
   Work broadcast(const Stream& ready, Tensor data, int root) override {
-    check_member(root);
+    check_member(*this, root);
     return start(ready, Collective::kBroadcast, data.bytes(), {.output = data, .root = root});
   }
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
-    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
-                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
-                              output.shape().to_string(), size()));
+    check_all_to_all(*this, input, output);
     return start(ready, Collective::kAllToAll, input.bytes(), {.input = input, .output = output});
   }
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
     ready.synchronize();
     std::vector<Rank::Queued> operations;
     for (Transfer& transfer : transfers) {
-      check_member(transfer.peer);
+      check_member(*this, transfer.peer);
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       const std::size_t bytes = transfer.tensor.bytes();
       operations.push_back(
@@ -290,15 +289,6 @@ class SimulatedCommunicator final : public Communicator {
                           .bytes = bytes,
                           .operation = rank_.operation(group_, place_, *plan_, false, make)});
     return rank_.submit(std::move(operations));
-  }
-  void check_member(int member) const {
-    TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
-  }
-  void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
-    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
-                  fmt::format("{} among {} ranks between {} and {}", what, size(),
-                              whole.shape().to_string(), part.shape().to_string()));
   }
 
   Rank& rank_;

@@ -14,19 +14,13 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
+#include "support/function_task.h"
+
 namespace trireme {
 namespace {
 
 using Step = Task::Step;
-
-class FunctionTask final : public Task {
- public:
-  explicit FunctionTask(std::function<Step()> advance) : advance_(std::move(advance)) {}
-  Step advance() override { return advance_(); }
-
- private:
-  std::function<Step()> advance_;
-};
+using testing::FunctionTask;
 
 std::vector<ProgressEngine::Queued> one(LaneKey key, std::function<Step()> advance) {
   std::vector<ProgressEngine::Queued> result;

@@ -258,10 +258,10 @@ TEST_F(ForeignShards, RefusesATokenizerBeyondItsLimitBeforeItIsRead) {
     return DatasetOptions{{{other}}, "train", 4};
   };
   EXPECT_NO_THROW(TokenDataset::open(with(0)));
-  // bad input: a shard with a tokenizer of more than 64 MiB | ...: a tokenizer of 67108865 bytes;
+  // bad input: a shard with a tokenizer of more than 64 MiB | ...: /tokenizer has 67108865 bytes;
   // at most 67108864 are read | 3
   expect_fault<DataError>(with(Tokenizer::kMaxModelBytes + 1),
-                          "a tokenizer of 67108865 bytes; at most 67108864 are read");
+                          "/tokenizer has 67108865 bytes; at most 67108864 are read");
 }
 
 // Stands for another tokenizer: only its header is read.

@@ -93,6 +93,25 @@ TEST_F(Hdf5Test, TheSameContentsGiveTheSameFile) {
   EXPECT_EQ(first, bytes_of("2.h5"));
 }
 
+TEST_F(Hdf5Test, TextsAreKeptToTheByte) {
+  const std::string text("a\0\xff\n", 4);
+  {
+    File file = File::create(path("t.h5"));
+    file.create_text("/texts/a", text);
+    file.create_text("/texts/empty", "");
+    file.create_dataset("/numbers", ElementType::kU16, {3});
+    file.create_dataset("/square", ElementType::kU8, {2, 2});
+    file.close();
+  }
+  const File file = File::open(path("t.h5"));
+  EXPECT_EQ(file.text("/texts/a", 4), text);
+  EXPECT_EQ(file.text("/texts/empty", 0), "");
+  EXPECT_EQ(file.dataset("/texts/a").type(), ElementType::kU8);
+  EXPECT_THROW(file.text("/texts/a", 3), DataError);
+  EXPECT_THROW(file.text("/numbers", 99), DataError);
+  EXPECT_THROW(file.text("/square", 99), DataError);
+}
+
 TEST_F(Hdf5Test, OverlappingBoxesOfOneWriteAreRefused) {
   File file = File::create(path("o.h5"));
   Dataset made = file.create_dataset("/x", ElementType::kF32, {8});

@@ -18,6 +18,7 @@
 
 #include "support/message_of.h"
 #include "support/ops_testing.h"
+#include "support/picture_logits.h"
 #include "support/slopes.h"
 
 namespace trireme::testing {
@@ -263,24 +264,7 @@ TEST_F(VitAlone, ReturnsLogitsWithoutTargets) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     const parallel::Stage stage(ctx_, grid_, models::vit_plan(model),
                                 {.compute = compute, .trains = false});
-    const nn::MicroBatch with = make_batch(ctx_, model, 4, false);
-    nn::BlockRun(ctx_, stage.blocks(0), with, nn::BlockRun::Keep::kNothing).forward({});
-    nn::MicroBatch without = with;
-    without.fields = {};
-    without.fields.set(nn::kPixels, with.field(nn::kPixels));
-    const Tensors logits =
-        nn::BlockRun(ctx_, stage.blocks(0), without, nn::BlockRun::Keep::kNothing).forward({});
-    ASSERT_EQ(logits.size(), 1u);
-    ASSERT_EQ(logits[0].shape(), (Shape{4, 7}));
-    ASSERT_EQ(logits[0].dtype(), DType::kF32);
-    double loss = 0.0;
-    const Values values = values_of(logits[0]);
-    for (std::size_t b = 0; b < 4; ++b) {
-      double sum = 0.0;
-      for (std::size_t c = 0; c < 7; ++c) sum += std::exp(values[7 * b + c]);
-      loss += std::log(sum) - values[7 * b + b * 5 % 7];
-    }
-    EXPECT_NEAR(with.loss_sum.data<double>()[0], loss, 1e-5 * loss);
+    expect_logits_of_loss(ctx_, stage, make_batch(ctx_, model, 4, false), 7);
   }
 }
 
