@@ -45,8 +45,7 @@ std::string lock_of_set(const std::string& folder) {
 }
 
 SetFolder::SetFolder(const std::string& folder, const std::vector<std::string>& names)
-    : folder_(folder) {
-  make_folders(folder, kOfSet);
+    : folder_(folder), made_(folder) {
   lock_ = std::make_unique<LockedFile>(
       lock_of_set(folder),
       folder + ": another trireme is writing files there; wait, or name another folder");

@@ -9,6 +9,8 @@
 
 #include "trireme/io/locked_file.h"
 
+#include "io/files/made_folder.h"
+
 namespace trireme {
 
 // The lock of such a folder.
@@ -21,10 +23,12 @@ std::string lock_of_set(const std::string& folder);
 class SetFolder {
  public:
   // Makes the folder if need be, and removes unfinished files that a killed process has left.
-  // `names`: of the files that may be made, the last one last.
+  // `names`: of the files that may be made, the last one last. A folder that it made goes with this
+  // object if it is empty then.
   SetFolder(const std::string& folder, const std::vector<std::string>& names);
 
   const std::string& folder() const { return folder_; }
+  const MadeFolder& made() const { return made_; }
   const std::string& lock() const { return lock_->path(); }  // the file that says who writes here
   std::string path(std::string_view name) const;
   std::string unfinished(std::string_view name) const;
@@ -34,9 +38,8 @@ class SetFolder {
 
   // The files `made`, in this order, are whole and on the disk under their unfinished names. Gives
   // them their names, and removes files of an earlier set that are `gone`, its last one first. Cut
-  // at any point, the
-  // folder holds the earlier set, or this one, or no last file; if it throws, the earlier one
-  // unless this one is whole.
+  // at any point, the folder holds the earlier set, or this one, or no last file; if it throws, the
+  // earlier one unless this one is whole.
   void give_names(const std::vector<std::string>& made, const std::vector<std::string>& gone) const;
 
  private:
@@ -45,6 +48,7 @@ class SetFolder {
   void remove_unfinished(const std::vector<std::string>& names) const;
 
   std::string folder_;
+  MadeFolder made_;
   std::unique_ptr<LockedFile> lock_;
   std::vector<std::string> left_;
 };

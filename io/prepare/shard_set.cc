@@ -57,8 +57,12 @@ ShardSet::ShardSet(const PrepareOptions& options, PrepareRanks& ranks)
     folder_.emplace(options.output, names_of_set(options));
     return ranks_.alone() ? "" : read_file(folder_->lock(), ExitStatus::kRunFolder);
   });
+  const std::string levels =
+      ranks.read_once([&] { return std::to_string(folder_->made().levels()); });
   ranks.together([&] {
-    if (ranks_.rank() > 0) check_is_shared(lock);
+    if (ranks_.rank() == 0) return;
+    check_is_shared(lock);
+    made_.emplace(options.output, std::stoul(levels));
   });
 }
 

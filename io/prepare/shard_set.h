@@ -65,6 +65,7 @@ class ShardSet {
   PrepareRanks& ranks_;
   std::vector<std::string> train_names_;
   std::optional<SetFolder> folder_;  // on rank 0
+  std::optional<MadeFolder> made_;   // on the others
   TokenizerPtr tokenizer_;
   std::optional<SideSpool> train_, validation_;
 };

@@ -85,8 +85,10 @@ std::string read_setting(const Config& config, std::string_view text, const std:
   if (equals == std::string::npos) {
     const std::vector<std::string> names = optim::rule_names();
     if (std::ranges::find(names, setting) == names.end()) {
-      refuse_group(text, fmt::format("names no optimizer: {} is none of {}", shown(setting),
-                                     fmt::join(names, ", ")));
+      const auto nearest = nearest_name(setting, names);
+      refuse_group(text, fmt::format("names no optimizer: {} is none of {}{}", shown(setting),
+                                     fmt::join(names, ", "),
+                                     nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
     }
     group.rule = settings_of(config, setting);
     return kRuleOfGroup;

@@ -467,11 +467,12 @@ RunCheckpoints::Position TrainingLoop::position() const {
 }
 
 // Collective. No step repairs weights that are NaN or infinite, so the run ends instead of writing
-// them. With such weights every step is skipped: where none is, nobody needs to look.
+// them.
 void TrainingLoop::check_weights() {
-  if (!skipped_since_) return;
   const std::string fault = fault_of_weights(prepared_.device.context, prepared_.step.stage());
-  if (!fault.empty()) end_diverged(fmt::format("{}; {}", position().words_on_skipped(), fault));
+  if (fault.empty()) return;
+  const std::string skipped = position().words_on_skipped();
+  end_diverged(skipped.empty() ? fault : fmt::format("{}; {}", skipped, fault));
 }
 
 void TrainingLoop::tell_skipped() {

@@ -72,12 +72,13 @@ class PrepareOnRanks(ProgramTest):
                             before=[self.mpiexec, "-n", 1, self.program, "prepare", text, *out, ":",
                                     "-wdir", self.folder / "other", "-n", 1],
                             environment={"TRIREME_FILE_PATIENCE": "0.3"})
-        self.assertEqual(list((self.folder / "out").iterdir()), [])
+        self.assertFalse((self.folder / "out").exists())
         # A full disk: a file may not grow.
         self.write_text(12)
-        self.expect_refusal(5, "File too large", "prepare", "text.txt", *out,
-                            before=[*self.on(2), "bash", "-c", 'ulimit -f 8000; exec "$@"', "bash"])
-        self.assertEqual(list((self.folder / "out").iterdir()), [])
+        for output, gone in (("out", "out"), ("new/deep/", "new")):
+            self.expect_refusal(5, "File too large", "prepare", "text.txt", "--tokenizer", "byte", "--output", output,
+                                before=[*self.on(2), "bash", "-c", 'ulimit -f 8000; exec "$@"', "bash"])
+            self.assertFalse((self.folder / gone).exists())
 
     def start(self, ranks, *flags):
         """The job, and its ranks' process ids, once they tokenise."""

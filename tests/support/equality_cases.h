@@ -16,7 +16,7 @@ EqualityCase base_case(const GridShape& grid, bool llama, bool tied);
 
 // All grids data x pipeline x tensor of so many ranks.
 std::vector<GridShape> factorizations(int ranks);
-// Of these, the one with the most dimensions above 1.
+// The one of these with the most dimensions above 1.
 GridShape most_dimensions(int ranks);
 // The grid whose data dimension is divided into groups of `group` ranks that share one copy.
 GridShape sharded(GridShape grid, int group);

@@ -81,6 +81,8 @@ TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
             "muon, schedule_free, sgd" +
                 expected);
   EXPECT_TRUE(
+      refused("*: lionn").starts_with("optim.groups: *: lionn names no optimizer: lionn is"));
+  EXPECT_TRUE(refused("*: lionn").ends_with(", sgd; did you mean lion?" + expected));
   // bad input: `train`: an optimizer or a factor twice in a group of `optim.groups` | optim.groups:
   // *: lamb lars has more than one optimizer; expected ... | 2
   EXPECT_EQ(refused("*: lamb lars"),

@@ -66,7 +66,19 @@ TEST_F(Prepare, RefusesAFullOutput) {
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
     expect_fault<RunFolderError>(options, "train.h5");
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-    EXPECT_TRUE(fs::is_empty(output()));
+    EXPECT_FALSE(fs::exists(output()));
+  }
+}
+
+// A folder that a prepare has made goes with it where it fails; one that was there stays.
+TEST_F(Prepare, AFaultLeavesTheFolderThatWasThere) {
+  PrepareOptions options = this->options({write("a", "some text")});
+  options.validation = parse_validation_split("tail:9");
+  fs::create_directory(output());
+  for (const char* below : {"", "/new", "/new/deep/"}) {
+    options.output = output() + below;
+    expect_fault<DataError>(options, "takes all");
+    EXPECT_TRUE(fs::is_empty(output())) << below;
   }
 }
 

@@ -318,7 +318,7 @@ TEST_F(Prepare, RefusesBadInput) {
   PrepareOptions threads = options({text});
   threads.threads = 0;
   expect_fault<ConfigError>(threads, "threads");
-  EXPECT_TRUE(fs::is_empty(output()));  // nothing partial is left
+  EXPECT_FALSE(fs::exists(output()));
 }
 
 TEST_F(Prepare, WhatCannotBeReadIsNotLeftOut) {
