@@ -25,9 +25,11 @@ std::vector<std::string> levels_of(const std::string& folder) {
 }  // namespace
 
 MadeFolder::MadeFolder(const std::string& folder) {
-  for (const std::string& level : std::views::reverse(levels_of(folder))) {
+  const std::vector<std::string> levels = levels_of(folder);
+  for (const std::string& level : std::views::reverse(levels)) {
     if (::mkdir(level.c_str(), 0777) == 0) made_.insert(made_.begin(), level);
   }
+  if (!made_.empty() && made_.front() == levels.front()) return;
   try {
     make_folders(folder, kOfFolder);  // says what is wrong
   } catch (...) {

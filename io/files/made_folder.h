@@ -19,6 +19,8 @@ class MadeFolder {
   MadeFolder& operator=(MadeFolder&&) = delete;
   ~MadeFolder();
 
+  void keep() { made_.clear(); }  // something is in it that stays
+
   std::size_t levels() const { return made_.size(); }
 
  private:

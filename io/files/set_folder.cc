@@ -108,6 +108,7 @@ void SetFolder::give_names(const std::vector<std::string>& made,
       if (named + 1 == made.size() && made.size() + gone.size() > 1) sync_folder(folder_);
       rename_file(unfinished(made[named]), path(made[named]), kOfSet);
     }
+    made_.keep();
   } catch (const Error&) {
     restore(std::span(made).first(named), std::span(before).first(aside));
     throw;

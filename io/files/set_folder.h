@@ -48,7 +48,7 @@ class SetFolder {
   void remove_unfinished(const std::vector<std::string>& names) const;
 
   std::string folder_;
-  MadeFolder made_;
+  mutable MadeFolder made_;  // kept where a set is whole
   std::unique_ptr<LockedFile> lock_;
   std::vector<std::string> left_;
 };
