@@ -7,7 +7,9 @@
 namespace trireme::nn {
 namespace {
 
-constexpr std::int64_t kSmallSlice = std::int64_t{32} << 20;  // bytes
+constexpr std::int64_t kSmallSlice = std::int64_t{32} << 20;   // bytes
+constexpr std::int64_t kLargeSlice = std::int64_t{128} << 20;  // bytes
+constexpr std::int64_t kFewRows = 128;
 constexpr std::int64_t kMostRows = 4096;
 constexpr std::int64_t kShareOfMemory = 32;
 constexpr std::int64_t kRowMultiple = 64;
@@ -26,7 +28,9 @@ std::int64_t vocabulary_rows_in_memory(std::int64_t vocabulary, int tensor) {
 
 std::int64_t loss_slice_rows(const LossSizes& sizes) {
   if (sizes.gpu_memory == 0) {
-    return std::clamp<std::int64_t>(kSmallSlice / (sizes.classes * 4), 1, sizes.rows);
+    const std::int64_t row = sizes.classes * 4;  // bytes
+    const std::int64_t most = std::max(kSmallSlice / row, std::min(kFewRows, kLargeSlice / row));
+    return std::clamp<std::int64_t>(most, 1, sizes.rows);
   }
   const std::int64_t budget = std::max(kSmallSlice, sizes.gpu_memory / kShareOfMemory);
   std::int64_t most =

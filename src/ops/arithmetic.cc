@@ -10,14 +10,20 @@
 namespace trireme::ops {
 namespace {
 
-bool takes_fp32_products_by_shape(const Context& ctx, DType compute) {
+bool takes_fp32_products_by_shape(const Context& ctx, const Arithmetic& model) {
   return !ctx.cuda && matmul_description(ctx, DType::kF32).starts_with("oneDNN") &&
-         !(compute == DType::kBF16 && has_native_bf16(ctx));
+         !(model.compute == DType::kBF16 && has_native_bf16(ctx));
+}
+
+bool has_many_classes(const Context& ctx, const Arithmetic& model) {
+  return ctx.gpu_memory == 0 && model.classes > 65536;
 }
 
 constexpr ArithmeticChange kChanges[] = {
     {2, "products in fp32 on CPUs with AVX-512 go by sgemm or own kernels where these are faster",
      takes_fp32_products_by_shape},
+    {3, "losses on CPUs take 128 rows at a time where a rank has more than 65,536 classes",
+     has_many_classes},
 };
 
 }  // namespace
@@ -30,10 +36,10 @@ int arithmetic_now() {
   return arithmetic_changes().back().number;
 }
 
-std::string arithmetic_since(int number, const Context& ctx, DType compute) {
+std::string arithmetic_since(int number, const Context& ctx, const Arithmetic& model) {
   std::vector<std::string_view> since;
   for (const ArithmeticChange& change : kChanges) {
-    if (change.number > number && change.touches(ctx, compute)) since.push_back(change.what);
+    if (change.number > number && change.touches(ctx, model)) since.push_back(change.what);
   }
   return fmt::format("{}", fmt::join(since, "; "));
 }

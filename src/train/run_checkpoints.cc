@@ -130,8 +130,13 @@ std::string RunCheckpoints::words_on_arithmetic(const Checkpoint& checkpoint) co
     std::from_chars(text.data(), text.data() + text.size(), number);
   }
   const int now = ops::arithmetic_now();
-  const std::string since =
-      ops::arithmetic_since(number, run_.device.context, run_.step.stage().options().compute);
+  ops::Arithmetic model{.compute = run_.step.stage().options().compute};
+  for (const nn::BlockPlan& block : models::resolve(run_.config.model, {}).plan.blocks) {
+    const std::int64_t classes =
+        nn::vocabulary_rows_in_memory(block.sliced_classes, run_.grid.shape()[Axis::kTensor]);
+    model.classes = std::max(model.classes, classes);
+  }
+  const std::string since = ops::arithmetic_since(number, run_.device.context, model);
   if (since.empty() && number <= now) return "";
   return fmt::format("arithmetic was {}, is {}{}", number, now,
                      since.empty() ? "" : fmt::format(" ({})", since));

@@ -52,11 +52,14 @@ TEST(VocabularySizes, APaddedSplitCoversEveryRowOnce) {
 }
 
 TEST(LossSlices, KeepTheLogitsNearTheCachesOfACpu) {
-  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama}), 65);
-  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama, .compute = DType::kBF16}), 65);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama}), 128);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama, .compute = DType::kBF16}), 128);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = 262144}), 128);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = 1 << 20}), 32);
   EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = 50304}), 166);
   EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 320}), 100);
-  EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 1 << 24}), 1);
+  EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 1 << 24}), 2);
+  EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 1 << 26}), 1);
   EXPECT_EQ(loss_slice_bytes({.rows = 100, .classes = 320}), 100 * 320 * 4);
   EXPECT_EQ(loss_slice_bytes({.rows = 100, .classes = 320, .compute = DType::kBF16}),
             100 * 320 * 6);

@@ -26,7 +26,9 @@ struct LossSizes {
 // The loss computes logits for slices of rows. Each slice reads the matrix twice and reads and
 // writes its gradient once, so larger slices cost fewer passes over the matrix and more memory.
 // Returns the rows of one slice, at least 1; the last slice may have fewer.
-//   CPU: as many as keep a slice's fp32 logits within 32 MiB, near the caches.
+//   CPU: as many as keep a slice's fp32 logits within 32 MiB, near the caches; of more classes up
+//        to 128 rows within 128 MiB: with 32 rows of 262,144 classes the passes over the matrix
+//        take more time than the products.
 //   GPU: at most 4,096. The weight gradient then does 2 x 4,096 FLOPs per element of the matrix,
 //        for which 8 bytes move: four times the 250 FLOPs or so that a GPU does in the time of one
 //        byte, so the passes hide behind the products. Fewer where the logits, with their

@@ -28,10 +28,15 @@ TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
   setenv("TRIREME_MATMUL", "onednn", 1);
   const ops::Context by_shape = ops::make_cpu_context(1);
   unsetenv("TRIREME_MATMUL");
-  EXPECT_EQ(ops::arithmetic_since(1, own, DType::kF32), "");
-  EXPECT_NE(ops::arithmetic_since(1, by_shape, DType::kF32), "");
-  EXPECT_NE(ops::arithmetic_since(1, by_shape, DType::kF16), "");
-  EXPECT_EQ(ops::arithmetic_since(ops::arithmetic_now(), by_shape, DType::kF32), "");
+  const ops::Arithmetic fp32{.compute = DType::kF32, .classes = 65536};
+  const ops::Arithmetic fp16{.compute = DType::kF16};
+  const ops::Arithmetic large{.classes = 65600};
+  EXPECT_EQ(ops::arithmetic_since(1, own, fp32), "");
+  EXPECT_NE(ops::arithmetic_since(1, by_shape, fp32), "");
+  EXPECT_NE(ops::arithmetic_since(1, by_shape, fp16), "");
+  EXPECT_EQ(ops::arithmetic_since(ops::arithmetic_now(), by_shape, large), "");
+  EXPECT_NE(ops::arithmetic_since(2, own, large), "");
+  EXPECT_EQ(ops::arithmetic_since(2, by_shape, fp32), "");
 }
 
 }  // namespace
