@@ -53,8 +53,9 @@ SetsOfFiles earlier_tokenizer_files(const std::optional<Checkpoint>& checkpoint,
 constexpr const char* kEvaluationAttribute = "evaluation_samples";
 // The number of ops::arithmetic_now() of the program that wrote the checkpoint; missing, 1.
 constexpr const char* kArithmeticAttribute = "arithmetic";
-// Position::skipped_since, where there is one.
+// Position::skipped_since, where there is one, and Position::skipped_in_a_row.
 constexpr const char* kSkippedAttribute = "skipped_since";
+constexpr const char* kSkippedInARowAttribute = "skipped_in_a_row";
 
 // Whether a slice is of one of these parameters.
 bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& parameters) {
@@ -62,13 +63,19 @@ bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& paramet
       parameters, [&](const std::string& name) { return slice.name == "parameters/" + name; });
 }
 
-std::optional<std::int64_t> skipped_since(const CheckpointInfo& info) {
-  const auto found = info.extra.find(kSkippedAttribute);
+// The number under that attribute; nothing where there is none, or it is no number of steps.
+std::optional<std::int64_t> number_of_steps(const CheckpointInfo& info, const char* attribute) {
+  const auto found = info.extra.find(attribute);
   if (found == info.extra.end()) return std::nullopt;
   const std::string& text = found->second;
-  std::int64_t since = 0;
-  std::from_chars(text.data(), text.data() + text.size(), since);
-  return since > 0 && since <= info.step ? std::optional(since) : std::nullopt;
+  std::int64_t number = -1;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number >= 0 && number <= info.step ? std::optional(number) : std::nullopt;
+}
+
+std::optional<std::int64_t> skipped_since(const CheckpointInfo& info) {
+  const auto since = number_of_steps(info, kSkippedAttribute);
+  return since == 0 ? std::nullopt : since;
 }
 
 // `checkpoint` is the newest from before the weights went astray; empty: there is none.
@@ -469,6 +476,9 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
                        .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults}),
                        .older_evaluations = !imported && evaluated_beginning(checkpoint),
                        .skipped_since = skipped_since(checkpoint.info())};
+  // Earlier versions did not count.
+  position.skipped_in_a_row = number_of_steps(checkpoint.info(), kSkippedInARowAttribute)
+                                  .value_or(scales_dynamically() ? 0 : position.skipped());
   before_skipped_ = position.skipped_since
                         ? newest_before(checkpoint.path(), *position.skipped_since)
                         : checkpoint.path();
@@ -588,6 +598,7 @@ std::string RunCheckpoints::save(const Position& position) {
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   if (position.skipped_since) {
     info.extra[kSkippedAttribute] = std::to_string(*position.skipped_since);
+    info.extra[kSkippedInARowAttribute] = std::to_string(position.skipped_in_a_row);
   }
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);

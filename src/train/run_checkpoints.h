@@ -56,6 +56,8 @@ class RunCheckpoints {
     bool older_evaluations = false;
     // The first of the steps up to this one that were skipped; nothing where this one was not.
     std::optional<std::int64_t> skipped_since = {};
+    // Those of them that tell of divergence: the search for a loss scale expects the others.
+    std::int64_t skipped_in_a_row = 0;
 
     std::int64_t skipped() const { return skipped_since ? step - *skipped_since + 1 : 0; }
     // "the last 3 steps were skipped: their gradients were not finite"; empty if none was.

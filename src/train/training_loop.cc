@@ -85,7 +85,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
              run.config.batch.global * run.task.units_of_sample(run.sample)),
       evaluated_(run),
       skipped_since_(start_.skipped_since),
-      skipped_in_a_row_(loss_scaling(run.config).is_fixed() ? start_.skipped() : 0),
+      skipped_in_a_row_(start_.skipped_in_a_row),
       step_number_(start_.step),
       samples_(start_.samples),
       older_evaluations_(start_.older_evaluations) {
@@ -463,7 +463,8 @@ RunCheckpoints::Position TrainingLoop::position() const {
   return {.step = step_number_,
           .samples = samples_,
           .older_evaluations = older_evaluations_,
-          .skipped_since = skipped_since_};
+          .skipped_since = skipped_since_,
+          .skipped_in_a_row = skipped_in_a_row_};
 }
 
 // Collective. No step repairs weights that are NaN or infinite, so the run ends instead of writing

@@ -89,15 +89,14 @@ class TrainingLoop {
   StepQueue queue_;
   EvaluatedWeights evaluated_;
   std::optional<std::int64_t> skipped_since_;  // see RunCheckpoints::Position
-  // Those of them that the search for a loss scale does not expect.
-  std::int64_t skipped_in_a_row_ = 0;
-  StepMetrics last_;              // metrics of the last known step
-  std::int64_t step_number_ = 0;  // steps queued
-  std::int64_t samples_ = 0;      // consumed by them
-  bool stop_ = false;             // some rank wants to stop
-  int signal_ = 0;                // that has arrived at some rank; 0: none
-  bool older_evaluations_;        // see RunCheckpoints::Position; it was not told yet
-  bool late_ = false;             // this rank does, because the job's end is near
+  std::int64_t skipped_in_a_row_ = 0;          // likewise
+  StepMetrics last_;                           // metrics of the last known step
+  std::int64_t step_number_ = 0;               // steps queued
+  std::int64_t samples_ = 0;                   // consumed by them
+  bool stop_ = false;                          // some rank wants to stop
+  int signal_ = 0;                             // that has arrived at some rank; 0: none
+  bool older_evaluations_;                     // see RunCheckpoints::Position; it was not told yet
+  bool late_ = false;                          // this rank does, because the job's end is near
 };
 
 }  // namespace trireme

@@ -526,8 +526,12 @@ class Train(unittest.TestCase):
         self.assertNotEqual(metrics, skips)
 
     def test_fp16_skips_what_overflows_and_ends_where_no_scale_helps(self):
-        self.train("overflows", 2, "--grid.data", "2", "--run.precision", "fp16", "--optim.lr", "1e30",
-                   "--optim.clip", "0", status=6)
+        flags = ("--grid.data", "2", "--run.precision", "fp16", "--optim.lr", "1e30", "--optim.clip", "0")
+        # The first start sees the scale reach 1, and 5 steps of that. The next one goes on counting.
+        self.train("overflows", 2, *flags, "--run.steps", "15")
+        self.assertIn("the last 14 steps were skipped: their gradients were not finite\n", self.output)
+        self.train("overflows", 2, *flags, status=6)
+        self.assertIn("the last 10 steps had non-finite gradients (loss ", self.output)
         self.assertIn("SKIPPED: gradients overflow fp16; loss scale 1\n", self.output)
         steps = [json.loads(line) for line in (self.folder / "overflows/metrics.jsonl").read_text().splitlines()]
         skipped = [m["loss_scale"] for m in steps if m.get("skipped")]
