@@ -108,12 +108,12 @@ void SetFolder::give_names(const std::vector<std::string>& made,
       if (named + 1 == made.size() && made.size() + gone.size() > 1) sync_folder(folder_);
       rename_file(unfinished(made[named]), path(made[named]), kOfSet);
     }
-    made_.keep();
+    sync_folder(folder_);
   } catch (const Error&) {
     restore(std::span(made).first(named), std::span(before).first(aside));
     throw;
   }
-  sync_folder(folder_);
+  made_.keep();
   for (const std::string& name : before) remove_if_there(replaced(name), kOfSet);
 }
 
