@@ -13,18 +13,15 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/base/printable.h"
 #include "trireme/config/optimizer_config.h"
 #include "trireme/config/schedule_options.h"
 #include "trireme/ops/arithmetic.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/optim/learning_rate_table.h"
 #include "trireme/setup/checkpoint_tensors.h"
-#include "trireme/setup/checkpoint_tokenizer.h"
 #include "trireme/setup/finite_values.h"
 #include "trireme/setup/found_checkpoint.h"
 #include "trireme/setup/step_setup.h"
-#include "trireme/tasks/texts.h"
 #include "trireme/topology/planner.h"
 
 #include "train/kept_state.h"
@@ -34,20 +31,6 @@
 
 namespace trireme {
 namespace {
-
-// What a start may have written to the run's folder `tokenizer` that has left this checkpoint, or
-// taken it up: files as they came with weights, and as other programs read them.
-SetsOfFiles earlier_tokenizer_files(const std::optional<Checkpoint>& checkpoint,
-                                    std::int64_t context) {
-  if (!checkpoint) return {};
-  try {
-    const TokenizerFiles files = read_tokenizer_files(checkpoint->path(), checkpoint->info().extra);
-    return {files.brought, files_for_others(files, context).files};
-  } catch (const DataError&) {  // no other program has such a tokenizer
-  } catch (const CheckpointError&) {
-  }
-  return {};
-}
 
 // Says where an evaluation of some samples takes them: missing, from the beginning of the data.
 constexpr const char* kEvaluationAttribute = "evaluation_samples";
@@ -236,7 +219,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   const bool trains = position.step < run_.config.run.steps;
   position.continues =
       start.settle(checkpoint, trains ? std::optional(run_.promise_broken) : std::nullopt);
-  write_tokenizer(checkpoint);
+  tokenizer_.write_folder(checkpoint);
   return position;
 }
 
@@ -276,7 +259,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
   foreign_format_ = foreign_format(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/false);
-  take_brought_files(checkpoint);
+  tokenizer_.take_brought_files(checkpoint);
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
                          checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));
@@ -361,56 +344,6 @@ std::string RunCheckpoints::words_on_averages(const Checkpoint& checkpoint) cons
              : "the average of the weights begins with these";
 }
 
-void RunCheckpoints::take_brought_files(const Checkpoint& checkpoint) {
-  const TokenizerPtr tokenizer = run_.data.tokenizer();
-  if (!tokenizer) return;
-  const auto& extra = checkpoint.info().extra;
-  const auto found = extra.find(kTokensAttribute);
-  const std::string tokens = tokens_checksum(*tokenizer);
-  const bool same = found != extra.end() && found->second == tokens;
-  run_.runtime.world().read_once([&] {
-    tokenizer_.brought = brought_files(checkpoint.path());
-    // Tokens that stand for the same may still be found in another way.
-    const bool is_same_file = std::ranges::any_of(
-        tokenizer_.brought, [&](const auto& file) { return file.second == tokenizer->model(); });
-    if (tokenizer_.brought.empty() || (same && is_same_file)) return std::string();
-    tokenizer_.brought.clear();
-    print_line(fmt::format(
-        "the files of the tokenizer that came with the weights are not kept: data.train {}",
-        tokens.empty() ? "has numbers, and nothing says of which tokenizer (trireme prepare "
-                         "--tokens true --tokenizer PATH does)"
-        : same         ? "has another file of the same tokens"
-        : found != extra.end() ? "has other tokens"
-                               : "has a tokenizer, but theirs was not read"));
-    return std::string();
-  });
-}
-
-void RunCheckpoints::write_tokenizer(const std::optional<Checkpoint>& checkpoint) {
-  tokenizer_.tokenizer = run_.data.tokenizer();
-  if (!tokenizer_.tokenizer) return;
-  const std::int64_t context = models::resolve(run_.config.model, {}).plan.length;
-  run_.runtime.world().read_once([&] {
-    FilesForOthers written;
-    try {
-      written = files_for_others(tokenizer_, context);
-    } catch (const DataError&) {  // no other program has such a tokenizer
-      return std::string();
-    }
-    if (!written.remark.empty()) print_line(shown(written.remark, 1000));
-    run_.folder.check_still_ours();
-    const std::vector<std::string> theirs =
-        update_tokenizer_folder(run_.folder.path(), written.files,
-                                [&] { return earlier_tokenizer_files(checkpoint, context); });
-    if (!theirs.empty()) {
-      print_line(fmt::format(
-          "{}: not the checkpoint's {}, which generate, predict and export take; it stays as it is",
-          run_.folder.file("tokenizer"), fmt::join(theirs, ", ")));
-    }
-    return std::string();
-  });
-}
-
 // An imported checkpoint knows of a run the model alone, with its tokens, and of that what the
 // weights are for: dropout and smoothed labels belong to the training (models/README.md).
 void RunCheckpoints::erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const {
@@ -425,7 +358,7 @@ void RunCheckpoints::erase_what_imports_do_not_know(std::vector<ChangedSetting>&
 }
 
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
-  take_brought_files(checkpoint);
+  tokenizer_.take_brought_files(checkpoint);
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
   // Imported weights have no optimizer: it starts with zeros.
@@ -604,7 +537,7 @@ std::string RunCheckpoints::save(const Position& position) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
   CheckpointTexts texts;
-  if (run_.runtime.rank() == 0) add_tokenizer(tokenizer_, info, texts);
+  if (run_.runtime.rank() == 0) tokenizer_.add_to(info, texts);
   CheckpointOptions options;
   options.texts = &texts;
   options.keep = run_.config.checkpoint.keep;

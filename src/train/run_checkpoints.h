@@ -13,7 +13,6 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/dataset.h"
 #include "trireme/io/run_folder.h"
-#include "trireme/io/tokenizer_files.h"
 #include "trireme/ops/attention.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/trainer_step.h"
@@ -22,6 +21,7 @@
 #include "trireme/tasks/task.h"
 
 #include "train/run_changes.h"
+#include "train/run_tokenizer.h"
 #include "train/settled_rate.h"
 
 namespace trireme {
@@ -45,7 +45,12 @@ class RunCheckpoints {
     const SettledRate& settled_rate;
     bool promise_broken = false;  // BitsOfStart::promise_broken
   };
-  explicit RunCheckpoints(const Run& run) : run_(run) {}
+  explicit RunCheckpoints(const Run& run)
+      : run_(run),
+        tokenizer_({.runtime = run.runtime,
+                    .config = run.config,
+                    .data = run.data,
+                    .folder = run.folder}) {}
 
   struct Position {
     std::int64_t step = 0, samples = 0;  // steps done, samples consumed
@@ -81,10 +86,6 @@ class RunCheckpoints {
  private:
   Position restore(const Checkpoint& checkpoint);
   void erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const;
-  // Collective over the world. Files that came with the weights stay with a run on the same tokens.
-  void take_brought_files(const Checkpoint& checkpoint);
-  // Collective over the world: the folder `tokenizer` of a run that goes on from a checkpoint.
-  void write_tokenizer(const std::optional<Checkpoint>& checkpoint);
   void begin();
   void take_weights(const Checkpoint& checkpoint);
   std::string newest_before(const std::string& checkpoint, std::int64_t step) const;
@@ -117,7 +118,7 @@ class RunCheckpoints {
   // The frozen parameters that have other values on this rank than those that they were given.
   std::set<std::string> rounded_;
   std::string foreign_format_;  // of what this start took its weights from
-  TokenizerFiles tokenizer_;    // of the data; what was brought is known on rank 0
+  RunTokenizer tokenizer_;
   // The newest checkpoint that was written, or gone on from, when the last step had changed the
   // weights; empty: there is none.
   std::string before_skipped_;
