@@ -13,20 +13,13 @@
 #include "trireme/base/clock.h"
 
 #include "comm/mpi/progress_engine.h"
+#include "support/function_task.h"
 
 namespace {
 
 using trireme::ProgressEngine;
 using trireme::Task;
-
-class FunctionTask final : public Task {
- public:
-  explicit FunctionTask(std::function<Step()> advance) : advance_(std::move(advance)) {}
-  Step advance() override { return advance_(); }
-
- private:
-  std::function<Step()> advance_;
-};
+using trireme::testing::FunctionTask;
 
 void run(ProgressEngine& engine, const trireme::LaneKey& lane,
          std::function<Task::Step()> advance) {

@@ -26,6 +26,17 @@ class EqualBits : public ::testing::Test {
   ProcessGrid alone_{runtime_, {1, 1, 1}, {runtime_.rank()}};
 };
 
+// Another choice of what a case has for each number, on any grid.
+EqualityCase varied_case(const GridShape& shape, int number) {
+  const bool llama = number % 2 == 1, tied = number % 3 != 1;
+  EqualityCase test = base_case(shape, llama, tied);
+  test.model.dropout = static_cast<float>(kDropout);
+  test.sequence_parallel = number % 4 < 2;
+  test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
+  test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+  return test;
+}
+
 void expect_same_bits(const LocalParts& expected, const LocalParts& observed,
                       const EqualityCase& test, const std::string& what) {
   for (const auto& [name, part] : expected) {
@@ -55,12 +66,7 @@ TEST_F(EqualBits, ZeroBubbleHasTheBitsOf1F1B) {
 TEST_F(EqualBits, RecomputationHasTheSameBits) {
   int number = 0;
   for (const GridShape& shape : factorizations(runtime_.size())) {
-    const bool llama = number % 2 == 1, tied = number % 3 != 1;
-    EqualityCase test = base_case(shape, llama, tied);
-    test.model.dropout = static_cast<float>(kDropout);
-    test.sequence_parallel = number % 4 < 2;
-    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
-    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    EqualityCase test = varied_case(shape, number);
     const ProcessGrid grid(runtime_, shape);
     const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
     for (const parallel::RunOptions& runs :
@@ -140,12 +146,7 @@ TEST_F(EqualBits, ShardsHaveTheBitsOfWholeCopies) {
   for (const GridShape& shape : factorizations(runtime_.size())) {
     const int replicas = shape.extent(kDataAxes);
     if (replicas == 1) continue;
-    const bool llama = number % 2 == 1, tied = number % 3 != 1;
-    EqualityCase test = base_case(shape, llama, tied);
-    test.model.dropout = static_cast<float>(kDropout);
-    test.sequence_parallel = number % 4 < 2;
-    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
-    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    EqualityCase test = varied_case(shape, number);
     if (number % 2 == 0 && std::has_single_bit(static_cast<unsigned>(replicas))) {
       test.micro_batches = 3 * replicas;
       test.batch_runs = {test.micro_batches, true};
