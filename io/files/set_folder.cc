@@ -86,7 +86,7 @@ void SetFolder::remove_unfinished(const std::vector<std::string>& names) const {
 }
 
 void SetFolder::give_names(const std::vector<std::string>& made,
-                           const std::vector<std::string>& gone) const {
+                           const std::vector<std::string>& gone) {
   TRIREME_CHECK(!made.empty(), folder_ + ": a set of no files");
   std::vector<std::string> before;  // of an earlier set; the last file first
   const auto keep = [&](const std::string& name) {

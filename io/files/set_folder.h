@@ -40,7 +40,7 @@ class SetFolder {
   // them their names, and removes files of an earlier set that are `gone`, its last one first. Cut
   // at any point, the folder holds the earlier set, or this one, or no last file; if it throws, the
   // earlier one unless this one is whole.
-  void give_names(const std::vector<std::string>& made, const std::vector<std::string>& gone) const;
+  void give_names(const std::vector<std::string>& made, const std::vector<std::string>& gone);
 
  private:
   std::string replaced(std::string_view name) const;
@@ -48,7 +48,7 @@ class SetFolder {
   void remove_unfinished(const std::vector<std::string>& names) const;
 
   std::string folder_;
-  mutable MadeFolder made_;  // kept where a set is whole
+  MadeFolder made_;
   std::unique_ptr<LockedFile> lock_;
   std::vector<std::string> left_;
 };

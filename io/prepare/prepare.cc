@@ -245,7 +245,7 @@ class Preparation {
   std::uint64_t share_results() {
     Json mine = Json::array();
     for (std::size_t i = 0; i < portions_.size(); ++i) {
-      if (readers_[i] == ranks_.rank()) mine.push_back(json_of(outcomes_[i]));
+      if (readers_[i] == ranks_.rank()) mine.push_back(json_of_outcome(outcomes_[i]));
     }
     std::vector<Json> all;
     for (const std::string& text : ranks_.gather(mine.to_cbor())) {
@@ -263,13 +263,12 @@ class Preparation {
     return text_bytes;
   }
 
-  static Json json_of(const Outcome& outcome) {
+  static Json json_of_outcome(const Outcome& outcome) {
     const TextRemarks& said = outcome.remarks;
-    return Json::array({trireme::json_of(outcome.train), trireme::json_of(outcome.validation),
-                        outcome.text_bytes, trireme::json_of(said.left_out), said.zero_bytes.count,
-                        said.zero_bytes.first_in, said.zero_bytes.first, said.bad_records.count,
-                        said.bad_records.first, said.plain_records.count,
-                        said.plain_records.first});
+    return Json::array({json_of(outcome.train), json_of(outcome.validation), outcome.text_bytes,
+                        json_of(said.left_out), said.zero_bytes.count, said.zero_bytes.first_in,
+                        said.zero_bytes.first, said.bad_records.count, said.bad_records.first,
+                        said.plain_records.count, said.plain_records.first});
   }
   static Outcome outcome_of(const Json& json) {
     Outcome outcome{
@@ -369,11 +368,9 @@ class Preparation {
           shards_->flush();
         },
         [](const PrepareRanks::Done&) {});
-    const std::string told = ranks_
-                                 .gather(Json::array({trireme::json_of(halves.train),
-                                                      trireme::json_of(halves.validation)})
-                                             .to_cbor())
-                                 .at(static_cast<std::size_t>(reader));
+    const std::string told =
+        ranks_.gather(Json::array({json_of(halves.train), json_of(halves.validation)}).to_cbor())
+            .at(static_cast<std::size_t>(reader));
     const Json both = Json::from_cbor(told);
     return {stretch_of(both.at(0)), stretch_of(both.at(1))};
   }

@@ -39,7 +39,7 @@ std::vector<std::string> train_shard_names(std::int64_t shards) {
   return names;
 }
 
-void name_shards(const SetFolder& folder, std::int64_t shards, bool validation) {
+void name_shards(SetFolder& folder, std::int64_t shards, bool validation) {
   std::vector<std::string> made = train_shard_names(shards);
   if (validation) made.insert(made.begin(), kValidationShard);
   std::vector<std::string> gone;  // the last file of an earlier set first

@@ -18,6 +18,6 @@ std::string train_shard_name(std::int64_t shard, std::int64_t shards);
 std::vector<std::string> train_shard_names(std::int64_t shards);
 
 // Gives the finished files their names. Those of an earlier prepare, of other data, go.
-void name_shards(const SetFolder& folder, std::int64_t shards, bool validation);
+void name_shards(SetFolder& folder, std::int64_t shards, bool validation);
 
 }  // namespace trireme
