@@ -28,7 +28,6 @@ constexpr NamedSignal kStopSignals[] = {{SIGTERM, "SIGTERM", "by scancel or a pr
 
 constexpr double kSecondInterruptSeconds = 1.0;  // a launcher may pass one Ctrl-C on twice
 constexpr double kLongStepSeconds = 2.0;
-constexpr long kLookNs = 200'000'000;
 
 double seconds_since(std::int64_t ns) {
   return static_cast<double>(now_ns() - ns) * 1e-9;
@@ -53,25 +52,32 @@ std::vector<int> stop_signals() {
   return numbers;
 }
 
-StopSignals::StopSignals() {
-  const std::vector<int> numbers = stop_signals();
-  const sigset_t set = set_of(numbers);
+StopSignals::StopSignals() : numbers_(stop_signals()) {
+  if (numbers_.empty()) return;
+  const sigset_t set = set_of(numbers_);
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, &set, &before);
   try {
-    thread_ = start_thread("signals", [this, numbers] { wait(numbers); });
+    thread_ = start_thread("signals", [this] { wait(); });
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
 }
 
-void StopSignals::wait(const std::vector<int>& numbers) {
-  const sigset_t set = set_of(numbers);
-  const timespec pause{.tv_sec = 0, .tv_nsec = kLookNs};
+StopSignals::~StopSignals() {
+  ending_ = true;
+  // One of the signals, to the thread alone, wakes it: a wait with a time limit would make each
+  // program end later by as much.
+  if (thread_.joinable()) pthread_kill(thread_.native_handle(), numbers_.front());
+}
+
+void StopSignals::wait() {
+  const sigset_t set = set_of(numbers_);
   std::int64_t interrupted_ns = 0;  // by the first SIGINT
-  while (!ending_) {
-    const int number = sigtimedwait(&set, nullptr, &pause);
+  while (true) {
+    const int number = sigwaitinfo(&set, nullptr);
+    if (ending_) return;
     if (number < 0) continue;
     if (number == SIGINT && interrupted_ns != 0 &&
         seconds_since(interrupted_ns) >= kSecondInterruptSeconds) {

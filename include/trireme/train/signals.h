@@ -20,7 +20,7 @@ std::vector<int> stop_signals();
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals() { ending_ = true; }
+  ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
@@ -32,14 +32,15 @@ class StopSignals {
   void step_begins(double seconds) const;
 
  private:
-  void wait(const std::vector<int>& numbers);
+  void wait();
   void tell(int number) const;
 
+  const std::vector<int> numbers_;
   std::atomic<bool> ending_ = false;
   std::atomic<int> arrived_ = 0;
   mutable std::atomic<std::int64_t> step_ns_ = 0;  // when the step began; 0: nothing is told
   mutable std::atomic<double> step_seconds_ = 0.0;
-  std::jthread thread_;  // the last member, joined first
+  std::jthread thread_;  // the last member, joined first; none where there is nothing to await
 };
 
 // Which signal it is and who usually sends it: "by SIGINT (as by Ctrl-C)".
