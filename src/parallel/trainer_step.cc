@@ -225,6 +225,11 @@ void TrainerStep::begin_averages(const std::function<bool(const std::string&)>& 
   if (options_.optimizer.weights_apart()) optimizer_->write_weights(ctx_, false);
 }
 
+void TrainerStep::values_changed() {
+  stage_.refresh_weights(ctx_);
+  if (options_.optimizer.weights_apart()) optimizer_->write_weights(ctx_, false);
+}
+
 void TrainerStep::use_averages(bool averaged) {
   if (!options_.optimizer.weights_apart()) return;
   optimizer_->write_weights(ctx_, averaged);

@@ -16,6 +16,7 @@ enum class Purpose {
   kActivations,  // and their gradients, of a micro-batch
   kBlocks,       // what blocks of all replicas compute together
   kState,        // of the step: norms, numbers, agreements
+  kMeetings,     // what islands have learned
 };
 
 struct GroupLabel {

@@ -112,6 +112,9 @@ class TrainerStep {
   // Call it once initial values were drawn or read. Averages of the weights and of states for which
   // `of` holds, by name, begin with what they average.
   void begin_averages(const std::function<bool(const std::string& name)>& of);
+  // Call it after writing to the groups' values between steps: makes the weights that steps go on
+  // from.
+  void values_changed();
   // Evaluations between steps then have the averages of the weights, or again what steps go on
   // from, where they differ (OptimizerConfig::weights_apart). No step may be queued. The addresses
   // of all tensors stay.
