@@ -6,6 +6,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/config/config.h"
+#include "trireme/job/job_script.h"
 #include "trireme/weights/foreign_weights.h"
 
 #include "cli/commands.h"
@@ -26,8 +27,8 @@ std::string import_summary(const ImportRequest& request, const ImportResult& res
     lines.add("tokenizer", fmt::format("none is known: {}", shown(result.no_tokenizer)));
   }
   lines.add("checkpoint", result.checkpoint);
-  lines.add("next", fmt::format("trireme train --config {} --run.folder {} --data.train ...",
-                                result.config, request.run_folder));
+  lines.add("next",
+            fmt::format("trireme train --config {} --data.train ...", shell_word(result.config)));
   return lines.text();
 }
 

@@ -88,18 +88,27 @@ std::string read_run_config(const std::string& path) {
   const std::optional<std::string> run = run_of_config(path);
   if (!run) return text;
   const OptionValues of_start = keys_of_start();
-  return edit_ini(text, path, [&](const IniLine& setting) -> std::optional<std::string> {
-    if (setting.name == "run.folder") return run;
-    if (setting.name == "comm.algorithms") return known_algorithms(setting);
-    const auto key = of_start.find(setting.name);
-    if (key == of_start.end()) return setting.value;
-    if (setting.value != key->second) {
-      report_line(
-          fmt::format("{}: {} = {} was for an earlier start and is ignored: give it as a flag",
-                      setting.where, setting.name, shown(setting.value)));
-    }
-    return std::nullopt;
-  });
+  bool names_folder = false;
+  std::string edited =
+      edit_ini(text, path, [&](const IniLine& setting) -> std::optional<std::string> {
+        if (setting.name == "run.folder") {
+          names_folder = true;
+          return run;
+        }
+        if (setting.name == "comm.algorithms") return known_algorithms(setting);
+        const auto key = of_start.find(setting.name);
+        if (key == of_start.end()) return setting.value;
+        if (setting.value != key->second) {
+          report_line(
+              fmt::format("{}: {} = {} was for an earlier start and is ignored: give it as a flag",
+                          setting.where, setting.name, shown(setting.value)));
+        }
+        return std::nullopt;
+      });
+  // An import writes the model's keys alone.
+  const auto folder_of_run = [&](const IniLine&) { return run; };
+  if (!names_folder) edited += edit_ini("\n[run]\nfolder = .\n", path, folder_of_run);
+  return edited;
 }
 
 }  // namespace trireme

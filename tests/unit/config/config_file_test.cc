@@ -107,6 +107,17 @@ TEST_F(ConfigOfARun, MeansThatRunAndLeavesOutWhatBelongsToAStart) {
   EXPECT_TRUE(other.run.accept_changes);
 }
 
+// An import writes the keys of the model alone.
+TEST_F(ConfigOfARun, MeansThatRunAlsoWhereItDoesNotSay) {
+  std::ofstream(own()) << "[model]\nlayers = 3";
+  EXPECT_EQ(read_run_config(own()), "[model]\nlayers = 3\n[run]\nfolder = " + run() + "\n");
+  EXPECT_EQ(parsed({"--config", own()}).run.folder, run());
+  EXPECT_EQ(parsed({"--config", own(), "--run.folder", "new"}).run.folder, "new");
+  std::filesystem::rename(run(), folder_ / "a #1");
+  const std::string moved = (folder_ / "a #1").string();
+  EXPECT_EQ(parsed({"--config", moved + "/config.ini"}).run.folder, moved);
+}
+
 // Earlier versions could tell MPI which algorithm to take.
 TEST_F(ConfigOfARun, MayNameAlgorithmsOfMpi) {
   const std::string text =
