@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fcntl.h>
@@ -25,6 +26,7 @@
 namespace trireme {
 namespace {
 
+constexpr ExitStatus kOfSafetensors = ExitStatus::kData;
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kConvert =
     "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)";
@@ -39,16 +41,6 @@ constexpr std::array kSafetensorsTypes = {
 
 [[noreturn]] void refuse_file(const std::string& path, const std::string& why) {
   throw DataError(fmt::format("{}: {}", path, why));
-}
-
-// Calls `body`; faults of the file system are faults of the data here.
-template <class Body>
-auto blame_data(const Body& body) {
-  try {
-    return body();
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());
-  }
 }
 
 // Returns the bytes of a tensor, or nothing if there are more than `most`.
@@ -180,10 +172,10 @@ FileSet set_from_text(const std::string& bytes) {
 
 // Another kind of file may keep whoever opens it waiting.
 PosixFile open_to_read(const std::string& path) {
-  const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
+  const FileFacts facts = look_ahead(path, kOfSafetensors);
   if (!facts.is_there()) refuse_file(path, "cannot be opened: there is no such file");
   if (!facts.is_file()) refuse_file(path, "not a file");
-  return PosixFile(path, O_RDONLY, ExitStatus::kCheckpoint);
+  return PosixFile(path, O_RDONLY, kOfSafetensors);
 }
 
 std::string read_index_text(const std::string& path, std::int64_t most) {
@@ -265,14 +257,20 @@ std::string words_on_others(const std::string& folder) {
     std::string_view ending, words;
   };
   constexpr std::array kKinds = {
+      Kind{"adapter_model.safetensors",
+           ", what an adapter adds to a model: peft makes a whole one, merge_and_unload() and "
+           "save_pretrained(NEW_FOLDER)"},
       Kind{".safetensors", ": name it if it is a whole model, or bring the index of its parts"},
       Kind{".gguf", ", a file of llama.cpp: import the safetensors that it was made from"},
       Kind{".bin", ": if it is a pickle, transformers converts it"},
       Kind{".pth", ", a pickle, which may run any program and is not read"},
       Kind{".pt", ", a pickle, which may run any program and is not read"}};
   std::vector<std::string> names =
-      names_in(folder, ExitStatus::kCheckpoint).value_or(std::vector<std::string>());
+      names_in(folder, kOfSafetensors).value_or(std::vector<std::string>());
   std::ranges::sort(names);
+  if (std::ranges::binary_search(names, "snapshots")) {
+    return ", but snapshots of a cache: name a folder in there";
+  }
   for (const Kind& kind : kKinds) {
     for (const std::string& name : names) {
       if (name.ends_with(kind.ending)) return fmt::format(", but {}{}", shown(name), kind.words);
@@ -282,9 +280,9 @@ std::string words_on_others(const std::string& folder) {
 }
 
 FileSet read_set(const std::string& path) {
-  const FileFacts facts = look_ahead(path, ExitStatus::kCheckpoint);
+  const FileFacts facts = look_ahead(path, kOfSafetensors);
   const auto holds = [&](std::string_view name) {
-    return look_at(fmt::format("{}/{}", path, name), ExitStatus::kCheckpoint).is_there();
+    return look_at(fmt::format("{}/{}", path, name), kOfSafetensors).is_there();
   };
   if (!facts.is_there()) {
     refuse_file(path, "no such file or folder; name a file of safetensors, or a folder of them");
@@ -325,8 +323,18 @@ void check_content(const std::string& path, std::string_view first) {
   }
 }
 
+// Refuses a text, which may lie beside a model. Its first bytes, read as a length, are too many.
+void check_no_text(const std::string& path, std::span<const unsigned char> first) {
+  const bool is_text = std::ranges::all_of(first, [](unsigned char byte) {
+    return (byte >= ' ' && byte < 0x7f) || byte == '\n' || byte == '\r' || byte == '\t';
+  });
+  if (!is_text) return;
+  const char* const way = path.ends_with(".json") ? ": name the folder that it lies in" : "";
+  refuse_file(path, fmt::format("a text, not a file of safetensors{}", way));
+}
+
 struct OpenedFile {
-  explicit OpenedFile(const std::string& path) : file(path, O_RDONLY, ExitStatus::kCheckpoint) {}
+  explicit OpenedFile(const std::string& path) : file(path, O_RDONLY, kOfSafetensors) {}
   PosixFile file;
 };
 
@@ -337,32 +345,30 @@ std::string SafetensorsEntry::shape_text() const {
 }
 
 std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
-  return blame_data([&] {
-    const PosixFile file = open_to_read(path);
-    const std::int64_t size = file.size();
-    if (size < kLengthBytes) {
-      refuse_file(path, fmt::format("not a file of safetensors: it has {} bytes", size));
-    }
-    std::array<unsigned char, kLengthBytes> little{};
-    file.read(0, little.data(), little.size());
-    check_content(path, std::string_view(reinterpret_cast<const char*>(little.data()), 8));
-    std::uint64_t length = 0;
-    for (std::size_t i = little.size(); i-- > 0;) length = length << 8 | little[i];
-    if (length > static_cast<std::uint64_t>(size - kLengthBytes)) {
-      refuse_file(
-          path,
-          fmt::format("not a whole file of safetensors: it says that its header has {} bytes, "
-                      "but it has {} in all",
-                      length, size));
-    }
-    if (length > static_cast<std::uint64_t>(kMostSafetensorsHeader)) {
-      refuse_file(path, fmt::format("its header has {} bytes, {} at most are read", length,
-                                    kMostSafetensorsHeader));
-    }
-    std::string text(length, '\0');
-    file.read(kLengthBytes, text.data(), text.size());
-    return parse_header(path, text, size);
-  });
+  const PosixFile file = open_to_read(path);
+  const std::int64_t size = file.size();
+  if (size < kLengthBytes) {
+    refuse_file(path, fmt::format("not a file of safetensors: it has {} bytes", size));
+  }
+  std::array<unsigned char, kLengthBytes> little{};
+  file.read(0, little.data(), little.size());
+  check_content(path, std::string_view(reinterpret_cast<const char*>(little.data()), 8));
+  std::uint64_t length = 0;
+  for (std::size_t i = little.size(); i-- > 0;) length = length << 8 | little[i];
+  if (length > static_cast<std::uint64_t>(size - kLengthBytes)) {
+    check_no_text(path, little);
+    refuse_file(
+        path, fmt::format("not a whole file of safetensors: it says that its header has {} bytes, "
+                          "but it has {} in all",
+                          length, size));
+  }
+  if (length > static_cast<std::uint64_t>(kMostSafetensorsHeader)) {
+    refuse_file(path, fmt::format("its header has {} bytes, {} at most are read", length,
+                                  kMostSafetensorsHeader));
+  }
+  std::string text(length, '\0');
+  file.read(kLengthBytes, text.data(), text.size());
+  return parse_header(path, text, size);
 }
 
 struct SafetensorsFiles::Impl {
@@ -374,8 +380,7 @@ struct SafetensorsFiles::Impl {
 };
 
 SafetensorsFiles SafetensorsFiles::open(Communicator& comm, const std::string& path) {
-  FileSet set = set_from_text(
-      comm.read_once([&] { return blame_data([&] { return set_to_text(read_set(path)); }); }));
+  FileSet set = set_from_text(comm.read_once([&] { return set_to_text(read_set(path)); }));
   return SafetensorsFiles(std::make_shared<const Impl>(std::move(set)));
 }
 
@@ -397,10 +402,8 @@ void SafetensorsFiles::read(const SafetensorsEntry& entry, std::int64_t first, v
                             std::int64_t bytes) const {
   TRIREME_CHECK(first >= 0 && bytes >= 0 && first + bytes <= entry.bytes,
                 "a read past the end of " + entry.name);
-  blame_data([&] {
-    impl_->files.use(entry.file)
-        ->file.read(entry.offset + first, to, static_cast<std::size_t>(bytes));
-  });
+  impl_->files.use(entry.file)
+      ->file.read(entry.offset + first, to, static_cast<std::size_t>(bytes));
 }
 
 }  // namespace trireme
