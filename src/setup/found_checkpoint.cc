@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
 
 namespace trireme {
 namespace {
@@ -21,6 +22,18 @@ std::string checkpoint_folder(const std::string& where) {
   if (!look_ahead(where, kOfWeights).is_folder()) return "";
   const std::string inside = (fs::path(where) / "checkpoints").string();
   return look_at(inside, kOfWeights).is_folder() ? inside : where;
+}
+
+// Why a folder has no checkpoint.
+std::string words_on_none(const std::string& folder) {
+  const std::vector<std::string> names =
+      names_in(folder, kOfWeights).value_or(std::vector<std::string>());
+  const auto is_foreign = [](const std::string& name) { return name.ends_with(".safetensors"); };
+  const auto foreign = std::ranges::find_if(names, is_foreign);
+  return foreign == names.end()
+             ? "no checkpoint is there; a run writes its first after checkpoint.every steps"
+             : fmt::format("no checkpoint is there, but {}: trireme import --from {} makes one",
+                           shown(*foreign), shown(folder));
 }
 
 }  // namespace
@@ -40,13 +53,11 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) 
   const std::string folder = comm.read_once([&] { return checkpoint_folder(where); });
   LatestCheckpoint latest = open_latest_checkpoint(comm, folder);
   if (!latest.checkpoint) {
-    throw CheckpointError(
-        latest.refused.empty()
-            ? fmt::format("{}: no checkpoint is there; a run writes its first after "
-                          "checkpoint.every steps",
-                          folder)
-            : fmt::format("{}: no good checkpoint is there; the newest is {}", folder,
-                          latest.refused.front()));
+    const std::string why = comm.read_once([&] { return words_on_none(folder); });
+    throw CheckpointError(latest.refused.empty()
+                              ? fmt::format("{}: {}", folder, why)
+                              : fmt::format("{}: no good checkpoint is there; the newest is {}",
+                                            folder, latest.refused.front()));
   }
   if (comm.rank() == 0) {
     for (const std::string& reason : latest.refused) report_line("damaged, not used: " + reason);

@@ -43,6 +43,13 @@ ChangedSetting changed_data(const DataAttribute& attribute, const std::string& b
   return change;
 }
 
+bool has_same_tokens(const CheckpointInfo& info, const std::vector<DataAttribute>& data) {
+  const auto before = info.extra.find(kTokensAttribute);
+  return before != info.extra.end() && std::ranges::any_of(data, [&](const DataAttribute& one) {
+           return one.mark.attribute == kTokensAttribute && one.mark.value == before->second;
+         });
+}
+
 }  // namespace
 
 std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
@@ -70,7 +77,18 @@ std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Co
     const auto before = info.extra.find(attribute.mark.attribute);
     if (before == info.extra.end() || before->second == attribute.mark.value) continue;
     changes.push_back(changed_data(attribute, before->second));
+    // Weights know what tokens stand for alone, not the file that says it.
+    const bool is_tokenizer = attribute.mark.attribute == kTokenizerAttribute;
+    if (is_tokenizer && has_same_tokens(info, data)) changes.back().on_change = OnChange::kResults;
   }
+  return changes;
+}
+
+std::vector<ChangedSetting> changed_model(const Checkpoint& checkpoint, const Config& config) {
+  std::vector<ChangedSetting> changes =
+      changed_settings(checkpoint.info().config, checkpoint.path(), config);
+  std::erase_if(changes,
+                [](const ChangedSetting& change) { return !change.name.starts_with("model."); });
   return changes;
 }
 

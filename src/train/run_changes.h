@@ -25,6 +25,8 @@ std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
 // not record are not compared. `data` is the result of describe_data.
 std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,
                                           const std::vector<DataAttribute>& data);
+// The same of the model's settings alone.
+std::vector<ChangedSetting> changed_model(const Checkpoint& checkpoint, const Config& config);
 
 // Tells how a run goes on with its own settings.
 std::string words_on_own_settings(const Config& config);

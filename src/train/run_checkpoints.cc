@@ -111,10 +111,12 @@ bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
 }
 
-// What has changed this program's results since the checkpoint; empty if nothing.
+// What has changed this program's results since the checkpoint; empty if nothing, or if it computed
+// none before.
 std::string RunCheckpoints::words_on_arithmetic(const Checkpoint& checkpoint) const {
   int number = 1;
   const auto& extra = checkpoint.info().extra;
+  if (extra.contains(kImportedAttribute)) return "";
   if (const auto found = extra.find(kArithmeticAttribute); found != extra.end()) {
     const std::string& text = found->second;
     std::from_chars(text.data(), text.data() + text.size(), number);
@@ -191,10 +193,7 @@ void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
 
 // Throws CheckpointError that names the settings by which tensors are others, where any are.
 void RunCheckpoints::refuse_other_model(const Checkpoint& checkpoint) const {
-  std::vector<ChangedSetting> changes =
-      changed_settings(checkpoint.info().config, checkpoint.path(), run_.config);
-  std::erase_if(changes,
-                [](const ChangedSetting& change) { return !change.name.starts_with("model."); });
+  std::vector<ChangedSetting> changes = changed_model(checkpoint, run_.config);
   if (changes.empty()) return;
   for (ChangedSetting& change : changes) change.on_change = OnChange::kOtherRun;
   throw CheckpointError(fmt::format(
@@ -250,8 +249,18 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   std::vector<TensorSlice> slices = checkpoint_slices(stage, nullptr, false);
   const std::vector<std::string> fresh = fresh_head ? model.head : std::vector<std::string>();
   std::erase_if(slices, [&](const TensorSlice& slice) { return is_one_of(slice, fresh); });
-  check_fit(checkpoint, slices, model.head);
-  check_all_taken(checkpoint, slices, fresh);
+  const std::vector<ChangedSetting> changes = changed_model(checkpoint, run_.config);
+  const std::string words =
+      changes.empty() ? ""
+                      : "its model was another one: " + list_of(changes, {OnChange::kOtherRun});
+  try {
+    check_fit(checkpoint, slices, model.head);
+    check_all_taken(checkpoint, slices, fresh);
+  } catch (const CheckpointError& error) {
+    if (words.empty()) throw;
+    throw CheckpointError(fmt::format(
+        "{}; {}; --config takes its settings from the config.ini of its run", error.what(), words));
+  }
   // A fresh head learns other classes. A language model's embedding is of the old tokens still.
   const bool other_data =
       fresh_head && models::find_family(run_.config.model.family).task() == "classification";
@@ -263,13 +272,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   if (run_.runtime.rank() != 0) return;
   print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
                          checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));
-  std::vector<ChangedSetting> changes =
-      changed_settings(checkpoint.info().config, checkpoint.path(), run_.config);
-  std::erase_if(changes,
-                [](const ChangedSetting& change) { return !change.name.starts_with("model."); });
-  if (!changes.empty()) {
-    print_line("its model was another one: " + list_of(changes, {OnChange::kOtherRun}));
-  }
+  if (!words.empty()) print_line(words);
 }
 
 // Collective over the world. A head that does not fit can be begun anew, so the head is checked

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kReadAtOnce = std::int64_t{1} << 20;  // elements
 
-constexpr ExitStatus kOfImport = ExitStatus::kCheckpoint;
+constexpr ExitStatus kOfImport = ExitStatus::kData;
 
 // The folder that weights are in.
 std::string folder_of(const std::string& from) {
@@ -87,7 +87,8 @@ models::ForeignRequest request_of(const std::string& config_json,
 
 models::Model resolve_imported(const models::ModelRequest& request) {
   // Checks each value as a flag's is checked.
-  const Config checked = config_from_ini(model_to_ini(request), "the keys of the model");
+  const Config checked =
+      config_from_ini(model_to_ini(request), "the model's keys (config.json, --model.*)");
   models::find_family(request.family).check_keys(checked.model.keys);
   return models::resolve(checked.model, {});
 }
@@ -271,6 +272,7 @@ class Import {
             tensor.shape.to_string(), foreign_.format, model_.plan.description,
             config_json_.empty() ? "; no config.json says what it is, so the keys "
                                    "--model.* must"
+            : is_head(tensor)    ? "; --model.tied true takes the embedding in its place"
                                  : ""));
       }
       const bool fits = std::ranges::equal(entry->shape, tensor.shape.extents());
@@ -306,6 +308,14 @@ class Import {
                                   files_.path_of(entry), shown(entry.name), entry.shape_text(),
                                   foreign_.format, model_.plan.description));
     }
+  }
+
+  // A head that a model can have in the embedding instead.
+  bool is_head(const models::ForeignTensor& tensor) const {
+    return request_.model.keys.contains("tied") &&
+           std::ranges::any_of(model_.head, [&](const std::string& name) {
+             return tensor.parts.front().ours == "parameters/" + name;
+           });
   }
 
   bool is_copy(const SafetensorsEntry& entry) const {

@@ -329,6 +329,11 @@ class TokenizerFiles(ProgramTest):
             config = json.loads((self.folder / f"{name}-out/config.json").read_text())
             self.assertIsNone(config["bos_token_id"])
             self.assertIsNotNone(config["eos_token_id"])
+            # The run goes on with data of its own tokenizer, which is another file of the same tokens.
+            again = self.prepare(f"{name}-again", "--tokenizer", f"{name}-run")
+            done = self.train(f"{name}-run", again, *shape, steps=3)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("the tokenizer of data.train was (xxh64:", done.stdout)
             text = self.generated(f"{name}-run", "--tokenizer", f"{name}-run/tokenizer")
             shutil.rmtree(data)
             self.assertEqual(self.generated(f"{name}-run"), text)

@@ -279,9 +279,10 @@ class Weights(ProgramTest):
         theirs = self.model("gpt2", files.gpt2())
         self.expect_done("import", "--from", theirs, "--output", "run")
         before = self.expect_done("eval", "--checkpoint", "run", "--data", "data/train.h5")
-        text = self.train("--config", "run/config.ini", "--run.folder", "run", "--run.steps", 3)
+        text = self.train("--config", "run/config.ini", "--run.steps", 3)
         self.assertIn("going on from run/checkpoints/step-00000000.h5, step 0", text)
         self.assertNotIn("changed settings", text)
+        self.assertNotIn("results will agree", text)  # there are none before
         self.assertIn("going on from run/checkpoints/step-00000003.h5, step 3",
                       self.train("--config", "run/config.ini", "--run.folder", "run", "--run.steps", 4))
         # Dropout is the run's to choose, until it has a checkpoint of its own.
@@ -458,8 +459,10 @@ class Weights(ProgramTest):
         start = ("train", "--data.train", "data/train.h5", "--run.steps", 1, "--run.folder", "other", "--config",
                  "weights/config.ini")
         # bad input: `train`: `run.start_from` a model of another width | ...: tensor parameters/embedding.weight
-        # is fp32 (257, 16), the model wants fp32 (257, 32) | 4
-        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32)", *start, "--run.start_from",
+        # is fp32 (257, 16), the model wants fp32 (257, 32); its model was another one: ...; --config takes its settings
+        # from the config.ini of its run | 4
+        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32); its model was another one: model.width "
+                            "was 16, is 32; --config takes its settings from", *start, "--run.start_from",
                             "weights", "--model.width", 32, "--model.hidden", 64)
         # bad input: `train`: `run.start_from` a model of more layers | ...: holds
         # parameters/blocks.1.attention.key.bias, which the model does not have: model.* must describe its
@@ -469,6 +472,10 @@ class Weights(ProgramTest):
         # bad input: `train`: `run.start_from` something that is not there | nowhere: there is no such file or
         # folder; ... | 4
         self.expect_refusal(4, "nowhere: there is no such file or folder", *start, "--run.start_from", "nowhere")
+        # bad input: `train`, `eval`, `export`, ...: weights of another program in place of a checkpoint | gpt2: no checkpoint
+        # is there, but model.safetensors: trireme import --from gpt2 makes one | 4
+        self.expect_refusal(4, "gpt2: no checkpoint is there, but model.safetensors: trireme import --from gpt2 makes one",
+                            *start, "--run.start_from", "gpt2")
         # bad input: `train`: `run.fresh head` where the head is the embedding | run.fresh is head, but in this
         # model the output head is the embedding (model.tied), or it has none of its own: leave it out | 2
         self.expect_refusal(2, "run.fresh is head, but in this model the output head is the embedding", *start,
@@ -707,6 +714,24 @@ class Weights(ProgramTest):
             (folder / name).write_bytes(b"GGUF" + bytes(60))
             self.expect_refusal(3, f"model.safetensors.index.json, but {name}{words}", "import", "--from", folder,
                                 "--output", "run")
+        (folder / "adapter_model.safetensors").write_bytes(bytes(60))
+        self.expect_refusal(3, "but adapter_model.safetensors, what an adapter adds to a model: peft makes a whole one",
+                            "import", "--from", folder, "--output", "run")
+        # bad input: `import`: the folder of a model in the cache of huggingface_hub | ...: holds neither model.safetensors
+        # nor model.safetensors.index.json, but snapshots of a cache: name a folder in there | 3
+        (self.folder / "models--a--b" / "snapshots").mkdir(parents=True)
+        self.expect_refusal(3, "but snapshots of a cache: name a folder in there", "import", "--from", "models--a--b",
+                            "--output", "run")
+        # bad input: `import`: config.json, an index or another text in place of weights | ...: a text, not a file of
+        # safetensors: name the folder that it lies in | 3
+        self.expect_refusal(3, "config.json: a text, not a file of safetensors: name the folder that it lies in", "import",
+                            "--from", folder / "config.json", "--output", "run")
+        # bad input: `import`: a link to weights that are not there | ...: it is a link, and what it names does not
+        # exist: ... | 3
+        file.symlink_to("blob")
+        self.expect_refusal(3, "model.safetensors: it is a link, and what it names does not exist", "import", "--from",
+                            folder, "--output", "run")
+        file.unlink()
         self.expect_refusal(3, "model.gguf: a file of llama.cpp", "import", "--from", folder / "model.gguf", "--output",
                             "run")
         # Without a description the keys must give it.
@@ -734,6 +759,14 @@ class Weights(ProgramTest):
         # differs from transformer.wte.weight, which the model takes in its place | 3
         self.expect_refusal(3, "lm_head.weight differs from transformer.wte.weight, which the model takes in its place",
                             "import", "--from", folder, "--output", "run3", "--model.tied", "true")
+        # bad input: `import`: no head, where config.json does not say that it is the embedding | ...: holds no tensor
+        # lm_head.weight (257, 16), without which this is no Llama as transformers has it (...); --model.tied true takes the
+        # embedding in its place | 3
+        config, tensors = files.llama()
+        headless = self.model("headless", (config, {name: one for name, one in tensors.items() if name != "lm_head.weight"}))
+        self.expect_refusal(3, "; --model.tied true takes the embedding in its place", "import", "--from", headless,
+                            "--output", "run5")
+        self.expect_done("import", "--from", headless, "--output", "run5", "--model.tied", "true")
         config, tensors = files.bert()
         for name, like in (("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
                            ("cls.predictions.decoder.bias", "cls.predictions.bias")):
