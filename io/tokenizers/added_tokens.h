@@ -51,8 +51,10 @@ class AddedTokens {
         const std::size_t from = token->strips_left ? begin_of_spaces(text, at, begin) : at;
         const std::size_t to = token->strips_right ? end_of_spaces(text, end) : end;
         if (from > begin) on_text(text.substr(begin, from - begin));
-        on_token(token->token, text.substr(from, to - from));
-        begin = to;
+        if (to > from) {  // else it is white space that the token before has stripped
+          on_token(token->token, text.substr(from, to - from));
+          begin = to;
+        }
       }
       at = end;
     }

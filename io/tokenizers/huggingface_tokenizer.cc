@@ -420,7 +420,7 @@ std::size_t HuggingFaceTokenizer::cut(std::string_view bytes) const {
   const bool is_whole = has_bytes() || !has_strays;
   if (!is_whole) sure.clear();
   const auto may_be_cut = [&](std::size_t place) {
-    if (kept.have_inside(place)) return false;
+    if (place == 0 || kept.have_inside(place)) return false;
     if (!raw_added_.strip_left() && !normalised_added_.strip_left()) return true;
     const std::string_view before = bytes.substr(0, place);
     return !is_white_space(first_character(before.substr(last_character_begin(before))));

@@ -71,6 +71,17 @@ struct Apply {
   std::string operator()(const CharacterMap& map) const { return map.apply(text); }
 };
 
+// Whether a step takes the first character of a text away, as Strip and Replace say themselves.
+// What follows then begins no text any more.
+bool takes_first(const Normalizers::Step& step, std::string_view text) {
+  const bool may_take = std::holds_alternative<BertText>(step) ||
+                        std::holds_alternative<Normalizers::StripAccents>(step) ||
+                        std::holds_alternative<CharacterMap>(step);
+  if (!may_take || text.empty()) return false;
+  TextPlace place = TextPlace::kGoesOn;
+  return std::visit(Apply{text.substr(0, utf8_length(text)), place}, step).empty();
+}
+
 }  // namespace
 
 Normalizers::Normalizers(std::vector<Step> steps) : steps_(std::move(steps)) {
@@ -102,7 +113,10 @@ bool Normalizers::keep_spaces() const {
 
 std::string Normalizers::apply(std::string_view text, TextPlace& place) const {
   std::string made(text);
-  for (const Step& step : steps_) made = std::visit(Apply{made, place}, step);
+  for (const Step& step : steps_) {
+    if (place == TextPlace::kBegins && takes_first(step, made)) place = TextPlace::kAfterToken;
+    made = std::visit(Apply{made, place}, step);
+  }
   return made;
 }
 

@@ -271,6 +271,21 @@ TEST(HuggingFaceTokenizer, CutsLongTextsWhereTheTokensStayTheSame) {
   }
 }
 
+// A token that takes the white space beside it, in texts without a place to cut or with more of it.
+TEST(HuggingFaceTokenizer, TokensThatStripMeetWhatIsBesideThem) {
+  const auto with = [](const std::string& text) {
+    return tokenizer_of(replaced(
+        contents(path_of("qwen2")),
+        R"("content":"<think>","single_word":false,"lstrip":false,"rstrip":false)",
+        fmt::format(R"("content":"{}","single_word":false,"lstrip":true,"rstrip":true)", text)));
+  };
+  EXPECT_EQ(with("<think>")->cut(std::string(500, 'x')), 0);
+  EXPECT_EQ(with("<think>")->cut(std::string(500, '\n')), 0);
+  const std::vector<std::int32_t> spaces = {501};
+  EXPECT_EQ(with("  ")->encode("  "), spaces);
+  EXPECT_EQ(with("  ")->encode("     "), spaces);  // it strips what else it would be found in
+}
+
 TEST(HuggingFaceTokenizer, HasSpecialTokensAndAnEndOfText) {
   const TokenizerPtr bert = recorded("bert_uncased");
   EXPECT_EQ(bert->end_of_text(), bert->special_token("[SEP]"));

@@ -110,6 +110,9 @@ def parts(texts, byte_level, charsmap):
         yield name, assembled(wide, part, None, None, odd + [token("King", normalized=True, single_word=True)])
         yield f"{name}_level", assembled(byte_level, part, level(add_prefix_space=False), None,
                                          [token("King", normalized=True)])
+    for name, part in (("marks", normalizers.StripAccents()), ("charsmap", normalizers.Precompiled(charsmap)),
+                       ("clean", normalizers.BertNormalizer(True, False, False, False))):
+        yield f"{name}_first", assembled(wide, part, pre_tokenizers.Metaspace(MARK, "first", True))
     for name, part in (("digits", pre_tokenizers.Digits(False)), ("digits_alone", pre_tokenizers.Digits(True)),
                        ("whitespace", pre_tokenizers.Whitespace()), ("whitespace_split", pre_tokenizers.WhitespaceSplit()),
                        ("prefix", sequence([pre_tokenizers.Punctuation(), level(add_prefix_space=True, use_regex=False)])),
