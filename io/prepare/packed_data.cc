@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace trireme {
 namespace {
@@ -60,6 +61,25 @@ bool is_skippable_frame(std::string_view beginning) {
          beginning.substr(1).starts_with("\x2a\x4d\x18"sv);
 }
 
+// Without a magic a header has its checksum alone: the sum of its bytes, its own as spaces.
+bool is_old_tar(std::string_view beginning) {
+  constexpr std::size_t kHeader = 512, kSumAt = 148, kSumBytes = 8;
+  if (beginning.size() < kHeader || beginning.front() == '\0') return false;
+  std::string_view digits = beginning.substr(kSumAt, kSumBytes);
+  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+  unsigned told = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), told, 8);
+  if (error != std::errc() ||
+      (end != digits.data() + digits.size() && *end != '\0' && *end != ' ')) {
+    return false;
+  }
+  unsigned sum = kSumBytes * ' ';
+  for (std::size_t i = 0; i < kHeader; ++i) {
+    if (i < kSumAt || i >= kSumAt + kSumBytes) sum += static_cast<unsigned char>(beginning[i]);
+  }
+  return sum == told;
+}
+
 }  // namespace
 
 std::optional<PackedData> packed_data(std::string_view beginning) {
@@ -73,7 +93,8 @@ std::optional<PackedData> packed_data(std::string_view beginning) {
 
 bool is_tar(std::string_view beginning) {
   constexpr std::size_t kMagicAt = 257;
-  return beginning.size() > kMagicAt && beginning.substr(kMagicAt).starts_with("ustar");
+  return (beginning.size() > kMagicAt && beginning.substr(kMagicAt).starts_with("ustar")) ||
+         is_old_tar(beginning);
 }
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 #include "io/prepare/tar_reader.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -71,9 +72,28 @@ void TarReader::open(bool looks_so) {
 }
 
 std::size_t TarReader::next_block() {
-  const std::size_t size = ended_ ? 0 : unpacked_->read(buffer_.data(), buffer_.size());
-  ended_ = size == 0;
-  return size;
+  block_ = ended_ ? 0 : unpacked_->read(buffer_.data(), buffer_.size());
+  passed_on_ += static_cast<std::int64_t>(block_);
+  ended_ = block_ == 0;
+  return block_;
+}
+
+// Blocks of zeros fill an archive up. libarchive does not look at what follows its end, and would
+// leave out a second archive; all is read, so that the checksums of compressed ones are compared.
+void TarReader::check_rest() {
+  const std::int64_t left = passed_on_ - archive_filter_bytes(tar_.get(), 0);
+  std::size_t size = std::min(block_, static_cast<std::size_t>(left));
+  std::string_view rest(buffer_.data() + (block_ - size), size);
+  while (true) {
+    if (rest.find_first_not_of('\0') != std::string_view::npos) {
+      refuse(
+          "bytes follow the mark that ends the tar archive, as where archives were joined: name "
+          "each by itself");
+    }
+    size = next_block();
+    if (size == 0) return;
+    rest = {buffer_.data(), size};
+  }
 }
 
 TarReader::~TarReader() = default;
@@ -123,9 +143,7 @@ bool TarReader::next(TarMember& member) {
     if (archive_filter_bytes(tar_.get(), 0) == archive_read_header_position(tar_.get())) {
       refuse("ends without the mark that ends a tar archive: a part of it is missing");
     }
-    // What follows is read, so that the checksums of a compressed archive are compared.
-    while (next_block() > 0) {
-    }
+    check_rest();
     return false;
   }
   check_header(result);

@@ -22,7 +22,7 @@ struct TarMember {
 
 // Reads the formats of POSIX (ustar, pax) and GNU, of plain bytes or compressed with gzip, bzip2,
 // xz or zstd, which the first bytes tell. Throws DataError if the archive is none, is damaged, is
-// compressed otherwise, or ends before its own end.
+// compressed otherwise, ends before its own end, or goes on behind it.
 class TarReader {
  public:
   TarReader(const std::string& path, int standard_input);
@@ -43,6 +43,7 @@ class TarReader {
  private:
   void open(bool looks_so);
   std::size_t next_block();
+  void check_rest();
   static std::ptrdiff_t pass_on(archive* of, void* self, const void** block);
   void throw_fault();
   void check_header(int result);
@@ -53,6 +54,8 @@ class TarReader {
   const FileBytes* file_ = nullptr;
   ByteStreamPtr unpacked_;
   std::vector<char> buffer_;
+  std::size_t block_ = 0;       // bytes in the buffer
+  std::int64_t passed_on_ = 0;  // to libarchive
   bool ended_ = false;
   std::exception_ptr fault_;  // which libarchive's code must not see
   std::unique_ptr<archive, int (*)(archive*)> tar_;

@@ -173,6 +173,8 @@ bool is_hidden(std::string_view path) {
     path.remove_prefix(std::min(end + 1, path.size()));
     if (name.starts_with('.') && name != "." && name != "..") return true;
     if (name == "CVS" || name == "_darcs") return true;  // of version control
+    // They summarise a dataset of Parquet files, which hold all of it.
+    if (name == "_metadata" || name == "_common_metadata") return true;
   }
   return false;
 }

@@ -50,7 +50,8 @@ TextLook look_at_text(const std::string& name, std::string_view beginning, Named
 // Counts what is to be left out, and returns whether it is.
 bool leave_out(const std::string& name, const TextLook& look, LeftOut& left_out);
 
-// Whether a file is hidden or of version control, or in such a folder.
+// Whether a file is hidden, of version control or the summary of a Parquet dataset, or in such a
+// folder.
 bool is_hidden(std::string_view path);
 
 // Throws DataError for what is no text; where it was not named it is counted as left out, and the

@@ -507,6 +507,37 @@ TEST_F(Prepare, DamagedPackedTextsAreRefused) {
                           "t: ends too early, in a.txt");
   expect_fault<DataError>(options({write("t", tar.substr(0, tar.size() - 1024))}),
                           "t: ends without the mark");
+  // bad input: `prepare`: tar archives that were joined | ...: bytes follow the mark that ends the
+  // tar archive, ...: name each by itself | 3
+  const std::string large = make_tar({{"a.txt", testing::sample_text(600000, 3)}});
+  for (const std::string& first : {tar, large}) {
+    EXPECT_EQ(
+        documents(prepare(options({write("t", first + std::string(9216, '\0'))})).train).size(),
+        1U);
+    for (const std::string& rest : {tar, std::string(300000, '\0') + "x"}) {
+      expect_fault<DataError>(options({write("t", first + rest)}),
+                              "t: bytes follow the mark that ends the tar archive");
+      expect_fault<DataError>(options({write("t.gz", compressed(first + rest, "gzip"))}),
+                              "t.gz: bytes follow the mark that ends the tar archive");
+    }
+  }
+}
+
+// `tar --format=v7` writes such, and volumes with a label begin so.
+TEST_F(Prepare, TarArchivesWithoutAMagicAreKnown) {
+  constexpr std::size_t kSumAt = 148, kMagicAt = 257, kMagicBytes = 8;
+  std::string tar = make_tar({{"a.txt", "old"}, {"b.txt", "older"}});
+  int sum = 0;
+  for (std::size_t i = 0; i < 512; ++i) {
+    if (i >= kMagicAt && i < kMagicAt + kMagicBytes) tar[i] = '\0';
+    sum += i >= kSumAt && i < kSumAt + 8 ? ' ' : static_cast<unsigned char>(tar[i]);
+  }
+  tar.replace(kSumAt, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  EXPECT_EQ(documents(prepare(options({write("t", tar)})).train), (Texts{"old", "older"}));
+  EXPECT_EQ(documents(prepare(options({write("t.xz", compressed(tar, "xz"))})).train),
+            (Texts{"old", "older"}));
+  tar[0] = 'x';  // its checksum is another one now
+  expect_fault<DataError>(options({write("t", tar)}), "t: byte 6 is zero: binary data");
 }
 
 TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
@@ -515,6 +546,7 @@ TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
   write("in/.git/config", "hidden");
   write("in/a/.hidden", "hidden");
   write("in/CVS/Entries", "of version control");
+  write("in/a/_metadata", "PAR1\x15 and no more of a dataset's summary");
   write("in/a/b.bin", binary);
   write("in/a/c.png", testing::make_png({8, 8}, 1));
   write("in/a/d.txt", stray);
@@ -522,7 +554,7 @@ TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
   PrepareOptions options = this->options({folder});
   const PrepareResult result = prepare(options);
   EXPECT_EQ(documents(result.train), Texts{stray});
-  EXPECT_EQ(result.left_out.hidden, 3);
+  EXPECT_EQ(result.left_out.hidden, 4);
   EXPECT_EQ(result.left_out.binary, 2);
   EXPECT_EQ(result.left_out.first_binary, folder + "/a/b.bin");
   options.inputs = {folder + "/a/b.bin"};
@@ -534,9 +566,9 @@ TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
   options.inputs = {write("g", compressed("x", "gzip"))};
   EXPECT_EQ(documents(prepare(options).train), Texts{compressed("x", "gzip")});
   fs::remove(folder + "/a/d.txt");
-  // bad input: `prepare`: a folder of hidden and binary files alone | there is no text in ...: 3
+  // bad input: `prepare`: a folder of hidden and binary files alone | there is no text in ...: 4
   // hidden files, 2 binary files (the first: ...) | 3
-  expect_fault<DataError>(this->options({folder}), ": 3 hidden files, 2 binary files (the first: ");
+  expect_fault<DataError>(this->options({folder}), ": 4 hidden files, 2 binary files (the first: ");
   const std::string tar = make_tar({{"a/.x", "h"}, {"a/b.bin", binary}, {"a/c", "text of a tar"}});
   const PrepareResult of_tar = prepare(this->options({write("t.tar", tar)}));
   EXPECT_EQ(documents(of_tar.train), Texts{"text of a tar"});
