@@ -18,6 +18,7 @@
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/ops/pooling.h"
+#include "trireme/ops/quantize.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 

@@ -15,13 +15,15 @@ namespace {
 
 constexpr Kernels kBaseline = {"baseline x86-64",    baseline::kElementwise, baseline::kNorm,
                                baseline::kSoftmax,   baseline::kUpdate,      baseline::kAttention,
-                               baseline::kBatchNorm, baseline::kPictures,    baseline::kProduct};
-constexpr Kernels kAvx2 = {"AVX2",           avx2::kElementwise, avx2::kNorm,
-                           avx2::kSoftmax,   avx2::kUpdate,      avx2::kAttention,
-                           avx2::kBatchNorm, avx2::kPictures,    avx2::kProduct};
+                               baseline::kBatchNorm, baseline::kPictures,    baseline::kProduct,
+                               baseline::kQuantize};
+constexpr Kernels kAvx2 = {"AVX2",         avx2::kElementwise, avx2::kNorm,      avx2::kSoftmax,
+                           avx2::kUpdate,  avx2::kAttention,   avx2::kBatchNorm, avx2::kPictures,
+                           avx2::kProduct, avx2::kQuantize};
 constexpr Kernels kAvx512 = {"AVX-512",          avx512::kElementwise, avx512::kNorm,
                              avx512::kSoftmax,   avx512::kUpdate,      avx512::kAttention,
-                             avx512::kBatchNorm, avx512::kPictures,    avx512::kProduct};
+                             avx512::kBatchNorm, avx512::kPictures,    avx512::kProduct,
+                             avx512::kQuantize};
 
 // x86-64-v3 and -v4 as the psABI defines them, by the features that our loops can use.
 bool has_avx2() {

@@ -291,6 +291,18 @@ struct ProductKernels {
                std::int64_t terms, float* y);
 };
 
+// Blocks of 256 elements (trireme/ops/quantize.h). The results have the same bits on every
+// instruction set.
+struct QuantizeKernels {
+  // v (256) = x (n) + error (n), then zeros. Returns the largest key (ops/quantized.h).
+  std::uint32_t (*join)(const float* x, const float* error, std::int64_t n, float* v);
+  // Writes the codes of v (256), and leaves there what they lose. bits: 8, 4 or 2.
+  void (*encode)(int bits, float scale, float inverse, float* v, std::uint8_t* codes);
+  void (*decode)(int bits, float scale, const std::uint8_t* codes, float* y);
+  // codes (n) = x + error as bf16; error = what that loses, as before where a code is not finite.
+  void (*round_to_bf16)(const float* x, float* error, std::uint16_t* codes, std::int64_t n);
+};
+
 struct Kernels {
   const char* name;  // "AVX-512"
   const ElementwiseKernels& elementwise;
@@ -301,6 +313,7 @@ struct Kernels {
   const BatchNormKernels& batch_norm;
   const PictureKernels& pictures;
   const ProductKernels& product;
+  const QuantizeKernels& quantize;
 };
 
 // The kernels of the best instruction set that this processor has. TRIREME_ISA=baseline|avx2|avx512

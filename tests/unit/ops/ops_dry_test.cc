@@ -21,6 +21,7 @@
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/ops/pooling.h"
+#include "trireme/ops/quantize.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 #include "trireme/tensor/copy.h"
@@ -251,6 +252,10 @@ const Family kFamilies[] = {
        ops::clip_values(ctx, gradient, 1.0f);
        ops::schedule_free_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
        ops::schedule_free_weights(ctx, {}, master, first, o.typed({100000}));
+       const ops::Packing packing = {.bits = 4, .elements = 100000, .parts = 3};
+       const Tensor packed = o.of({packing.bytes()}, DType::kU8);
+       ops::quantize(ctx, packing, gradient, first, packed);
+       ops::dequantize(ctx, packing, packed, gradient);
        ops::count_average(ctx, {});
        ops::average_weights(ctx, {}, master, first);
        ops::clip_to_norm(ctx, gradient, sum, 1.0f);

@@ -13,6 +13,7 @@
   extern const BatchNormKernels kBatchNorm;     \
   extern const PictureKernels kPictures;        \
   extern const ProductKernels kProduct;         \
+  extern const QuantizeKernels kQuantize;       \
   }
 
 TRIREME_DECLARE_TABLES(baseline)
