@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/base/thread.h"
+#include "trireme/io/island_member.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kLeft = "left";
+// A gap between two looks counts for at most this part of the silence that means death.
+constexpr double kGapsInSilence = 4;
+constexpr std::chrono::milliseconds kStopLook{50};
+
+}  // namespace
+
+Heartbeat::Heartbeat(IslandFolder& folder, MemberName member)
+    : folder_(folder), member_(std::move(member)) {}
+
+void Heartbeat::beat() {
+  folder_.replace(fmt::format("islands/{}/heartbeat", member_.name),
+                  fmt::format("{} {}\n", member_.incarnation, ++beats_));
+}
+
+void Heartbeat::leave() {
+  folder_.replace(fmt::format("islands/{}/heartbeat", member_.name),
+                  fmt::format("{} {}\n", member_.incarnation, kLeft));
+}
+
+HeartbeatThread::HeartbeatThread(IslandFolder& folder, MemberName member, double seconds)
+    : heartbeat_(folder, std::move(member)) {
+  heartbeat_.beat();
+  thread_ = start_thread("the heartbeat", [this, seconds] {
+    Stopwatch since;
+    while (!stopping_) {
+      std::this_thread::sleep_for(kStopLook);
+      if (since.seconds() < seconds) continue;
+      since.restart();
+      try {
+        heartbeat_.beat();
+      } catch (const Error&) {  // the next one may come through
+      }
+    }
+  });
+}
+
+HeartbeatThread::~HeartbeatThread() {
+  stopping_ = true;
+  thread_.join();
+  try {
+    heartbeat_.leave();
+  } catch (const Error&) {  // the others find out by the silence
+  }
+}
+
+void HeartbeatWatch::look(const std::optional<std::string>& heartbeat, double now, double silence) {
+  if (begun_ && heartbeat == last_) {
+    silent_ += std::min(now - looked_, silence / kGapsInSilence);
+  } else {
+    beaten_ = beaten_ || last_.has_value();
+    silent_ = 0;
+    last_ = heartbeat;
+    left_ = heartbeat && heartbeat->find(kLeft) != std::string::npos;
+    if (heartbeat) incarnation_ = std::strtoll(heartbeat->c_str(), nullptr, 10);
+  }
+  begun_ = true;
+  looked_ = now;
+}
+
+}  // namespace trireme
