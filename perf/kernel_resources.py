@@ -73,6 +73,8 @@ OPERATIONS = [
     ("adamw_step", "parameter", "28 + e", "about 32"),
     ("sgd_step", "parameter", "20 + e (12 + e without momentum)", "about 10"),
     ("add_sum_of_squares", "element", "4", "2, in double"),
+    ("quantize", "element", "12 + bits / 8", "about 8"),
+    ("dequantize", "element", "4 + bits / 8", "4"),
     ("attention", "(query, visible key, head)", "4e x head size per query row",
      "4 x head size"),
     ("attention_backward", "(query, visible key, head)", "8e x head size per query row",
