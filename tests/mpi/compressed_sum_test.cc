@@ -14,6 +14,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/dry_rank.h"
 #include "trireme/comm/reduce.h"
+#include "trireme/tensor/copy.h"
 
 #include "support/mpi_test.h"
 
@@ -163,6 +164,25 @@ TEST_F(CompressedSums, HaveTheSameBitsFromRunToRunAndWhereverTheyTurn) {
       one.turn(ctx);
       other.finish(ctx);
       one.finish(ctx);
+      EXPECT_EQ(x, y);
+    }
+  }
+}
+
+// A checkpoint writes what was kept.
+TEST_F(CompressedSums, GoOnWithWhatWasKept) {
+  constexpr std::int64_t kElements = 1500;
+  for (const int bits : kBits) {
+    CompressedSum one(ctx, world, kElements, bits), other(ctx, world, kElements, bits);
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2 && ranks() > 1) {
+        copy(one.kept_of_term(), other.kept_of_term(), ctx.stream);
+        copy(one.kept_of_result(), other.kept_of_result(), ctx.stream);
+      }
+      Floats x = term(rank(), step, kElements), y = x;
+      one.add(ctx, tensor_of(x));
+      if (step < 2) continue;
+      other.add(ctx, tensor_of(y));
       EXPECT_EQ(x, y);
     }
   }

@@ -48,7 +48,8 @@ class CompressedSum {
   // Adds up this rank's part and sends it. The terms travel before, the result afterwards: so a
   // caller that computes meanwhile calls it about half way.
   void turn(ops::Context& ctx);
-  // Turns, unless that is done, and sets x to the sum.
+  // Turns, unless that is done, and sets x to the sum. When these calls come changes no bit: a
+  // checkpoint may finish a sum early, and write it with what is kept.
   void finish(ops::Context& ctx);
   // Start and finish.
   void add(ops::Context& ctx, const Tensor& x, float weight = 1.0f) {
