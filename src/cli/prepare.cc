@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "trireme/base/byte_size.h"
 #include "trireme/base/error.h"
@@ -361,10 +362,21 @@ void say_what_is_odd(const PrepareImagesResult& /*result*/) {}
                                                 words_on_sender(signal), shown(output)));
 }
 
+// Ends a process that waits for its input, or learns a vocabulary: nothing can be taken back.
+StopSignals::End end_in_the_middle(const std::string& output) {
+  return [output](int signal) {
+    if (launched_tasks().index == 0) {
+      report_line(fmt::format("stopped {}; what is unfinished in {} goes with the next prepare",
+                              words_on_sender(signal), shown(output)));
+    }
+    _exit(static_cast<int>(ExitStatus::kRequeue));
+  };
+}
+
 // Null where no thread can be had: then a signal ends the process as it does any other.
-std::shared_ptr<const StopSignals> signals_if_possible() {
+std::shared_ptr<const StopSignals> signals_if_possible(const std::string& output) {
   try {
-    return std::make_shared<const StopSignals>();
+    return std::make_shared<const StopSignals>(end_in_the_middle(output));
   } catch (const Error&) {
     return nullptr;
   }
@@ -392,7 +404,7 @@ Work image_work(const PrepareImagesOptions& options) {
   require_single_process("prepare --images");
   return {.alone =
               [options] {
-                const auto signals = signals_if_possible();
+                const auto signals = signals_if_possible(options.output);
                 return show_preparation(signals.get(), options, prepare_images);
               },
           .on_ranks = {}};
@@ -414,14 +426,14 @@ Work text_work(const PrepareOptions& options, bool chooses_threads) {
   if (launched_tasks().count == 1) {
     return {.alone =
                 [options] {
-                  const auto signals = signals_if_possible();
+                  const auto signals = signals_if_possible(options.output);
                   return show_preparation(signals.get(), options,
                                           [](const PrepareOptions& own) { return prepare(own); });
                 },
             .on_ranks = {}};
   }
   // Before MPI starts its threads.
-  const auto signals = std::make_shared<const StopSignals>();
+  const auto signals = std::make_shared<const StopSignals>(end_in_the_middle(options.output));
   return {.alone = {}, .on_ranks = [options, chooses_threads, signals](Runtime& runtime) {
             return prepare_on_ranks(runtime, *signals, options, chooses_threads);
           }};

@@ -1,7 +1,9 @@
 #include "trireme/train/signals.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <utility>
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -52,7 +54,7 @@ std::vector<int> stop_signals() {
   return numbers;
 }
 
-StopSignals::StopSignals() : numbers_(stop_signals()) {
+StopSignals::StopSignals(End unheard) : numbers_(stop_signals()), unheard_(std::move(unheard)) {
   if (numbers_.empty()) return;
   const sigset_t set = set_of(numbers_);
   sigset_t before;
@@ -72,12 +74,26 @@ StopSignals::~StopSignals() {
   if (thread_.joinable()) pthread_kill(thread_.native_handle(), numbers_.front());
 }
 
-void StopSignals::wait() {
+// The next signal; -1 where none arrives within so many seconds, if they are more than none.
+int StopSignals::next_signal(double patience) const {
   const sigset_t set = set_of(numbers_);
+  if (patience <= 0.0) return sigwaitinfo(&set, nullptr);
+  const double whole = std::floor(patience);
+  const timespec limit{static_cast<time_t>(whole), static_cast<long>((patience - whole) * 1e9)};
+  return sigtimedwait(&set, nullptr, &limit);
+}
+
+void StopSignals::wait() {
   std::int64_t interrupted_ns = 0;  // by the first SIGINT
+  std::int64_t limit_ns = 0;        // until which somebody has to ask; 0: nobody has to
   while (true) {
-    const int number = sigwaitinfo(&set, nullptr);
+    const double left = limit_ns == 0 ? 0.0 : std::max(-seconds_since(limit_ns), 0.01);
+    const int number = next_signal(left);
     if (ending_) return;
+    if (limit_ns != 0 && now_ns() >= limit_ns) {
+      limit_ns = 0;
+      if (!is_heard_) unheard_(arrived_);
+    }
     if (number < 0) continue;
     if (number == SIGINT && interrupted_ns != 0 &&
         seconds_since(interrupted_ns) >= kSecondInterruptSeconds) {
@@ -85,7 +101,10 @@ void StopSignals::wait() {
     }
     if (number == SIGINT && interrupted_ns == 0) interrupted_ns = now_ns();
     int none = 0;
-    if (arrived_.compare_exchange_strong(none, number)) tell(number);
+    if (!arrived_.compare_exchange_strong(none, number)) continue;
+    const double patience = number == SIGINT ? kInterruptPatience : kPatience;
+    if (unheard_) limit_ns = now_ns() + static_cast<std::int64_t>(patience * 1e9);
+    tell(number);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,13 +20,23 @@ std::vector<int> stop_signals();
 // with status 130. Throws the Error of start_thread, and then leaves the signals as they were.
 class StopSignals {
  public:
-  StopSignals();
+  // What ends the process where nobody asks for a signal: a file is waited for, or a library
+  // computes. Called on a thread of its own, with the number.
+  using End = std::function<void(int)>;
+  // After SIGINT at least, a person waits; others come before a kill, mostly 30 s later.
+  static constexpr double kInterruptPatience = 3.0, kPatience = 20.0;  // seconds
+
+  explicit StopSignals(End unheard = {});
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
   // The number of the first that has arrived at this process; 0 while none has.
-  int arrived() const { return arrived_; }
+  int arrived() const {
+    const int number = arrived_;
+    if (number != 0) is_heard_ = true;
+    return number;
+  }
 
   // A step begins that may be the last, and takes about so many seconds; 0: not known. From now on
   // the first signal that arrives is told in a line, unless steps take less than two seconds.
@@ -33,11 +44,14 @@ class StopSignals {
 
  private:
   void wait();
+  int next_signal(double patience) const;
   void tell(int number) const;
 
   const std::vector<int> numbers_;
+  const End unheard_;
   std::atomic<bool> ending_ = false;
   std::atomic<int> arrived_ = 0;
+  mutable std::atomic<bool> is_heard_ = false;     // somebody has asked since then
   mutable std::atomic<std::int64_t> step_ns_ = 0;  // when the step began; 0: nothing is told
   mutable std::atomic<double> step_seconds_ = 0.0;
   std::jthread thread_;  // the last member, joined first; none where there is nothing to await

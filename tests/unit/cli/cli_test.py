@@ -429,6 +429,21 @@ class Prepare(ProgramTest):
             self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["train.h5"])
             self.assertEqual((self.folder / "out/train.h5").read_bytes(), whole)
 
+    def test_a_signal_ends_a_wait_for_input(self):
+        with subprocess.Popen([str(self.program), "prepare", "-", "--output", "out", "--tokenizer", "byte"],
+                              cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            while not (self.folder / "out/.writing").exists():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=30), 75)  # and nothing came
+            said = process.stderr.read()
+        self.assertEqual(said, "trireme: stopped by SIGINT (as by Ctrl-C); what is unfinished in out goes with the next "
+                               "prepare\n")
+        self.text("a")
+        self.expect_done("prepare", "a", "--output", "out", "--tokenizer", "byte")
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["train.h5"])
+
     def test_reads_records(self):
         self.text("in/a.jsonl", '{"title": "a", "body": "b"}\n{"title": "c"}\n')
         self.text("in/.hidden", "x")
