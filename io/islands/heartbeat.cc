@@ -58,18 +58,29 @@ HeartbeatThread::~HeartbeatThread() {
   }
 }
 
-void HeartbeatWatch::look(const std::optional<std::string>& heartbeat, double now, double silence) {
-  if (begun_ && heartbeat == last_) {
-    silent_ += std::min(now - looked_, silence / kGapsInSilence);
-  } else {
-    beaten_ = beaten_ || last_.has_value();
+bool SilenceWatch::look(const std::optional<std::string>& text, double now, double silence) {
+  const bool changed = !begun_ || text != last_;
+  if (changed) {
     silent_ = 0;
-    last_ = heartbeat;
-    left_ = heartbeat && heartbeat->find(kLeft) != std::string::npos;
-    if (heartbeat) incarnation_ = std::strtoll(heartbeat->c_str(), nullptr, 10);
+    last_ = text;
+  } else {
+    silent_ += std::min(now - looked_, silence / kGapsInSilence);
   }
   begun_ = true;
   looked_ = now;
+  return changed;
+}
+
+void HeartbeatWatch::look(const std::optional<std::string>& heartbeat, double now, double silence) {
+  std::optional<std::string> newest = heartbeat;
+  const std::int64_t incarnation =
+      heartbeat ? std::strtoll(heartbeat->c_str(), nullptr, 10) : incarnation_;
+  if (incarnation < incarnation_) newest = last_;
+  if (!watch_.look(newest, now, silence) || !newest) return;
+  last_ = newest;
+  incarnation_ = incarnation;
+  ++beats_;
+  left_ = newest->find(kLeft) != std::string::npos;
 }
 
 }  // namespace trireme

@@ -15,6 +15,10 @@ namespace trireme {
 namespace {
 
 constexpr const char* kLeader = "outer/leader";
+constexpr double kRenewals = 8;  // of the leader's lease, within a silence
+// A leader that lives and has not renewed its lease for so many silences hangs: it needs far less
+// to make a state.
+constexpr double kHangs = 5;
 
 std::string record_name(std::int64_t number) {
   return fmt::format("outer/outer-{:06}.json", number);
@@ -45,9 +49,10 @@ std::optional<std::int64_t> number_in(std::string_view name, std::string_view ki
 struct LeaderLease {
   std::int64_t number = -1;
   MemberName leader;
+  bool operator==(const LeaderLease&) const = default;
 
-  std::string text() const {
-    return fmt::format("{} {} {}\n", number, leader.name, leader.incarnation);
+  std::string text(std::int64_t renewals) const {
+    return fmt::format("{} {} {} {}\n", number, leader.name, leader.incarnation, renewals);
   }
   static std::optional<LeaderLease> of_text(const std::string& text) {
     LeaderLease lease;
@@ -176,8 +181,8 @@ bool IslandMember::start() {
 
 // --- Leading ---
 
-HeartbeatWatch& IslandMember::watch(const std::string& name) {
-  HeartbeatWatch& watched = watches_[name];
+HeartbeatWatch& IslandMember::heart_of(const std::string& name) {
+  HeartbeatWatch& watched = hearts_[name];
   watched.look(folder_.read(fmt::format("islands/{}/heartbeat", name)), clock_.seconds(),
                options_.rules.silence);
   return watched;
@@ -186,18 +191,23 @@ HeartbeatWatch& IslandMember::watch(const std::string& name) {
 // Takes the lease of the step after newest_ where nobody alive has it. The lease keeps two members
 // from making the same state; it decides nothing, and several may hold it for a moment.
 bool IslandMember::leads() {
+  const double now = clock_.seconds(), silence = options_.rules.silence;
   const LeaderLease mine{newest_ ? newest_->number + 1 : 0, options_.name};
   const std::optional<std::string> text = folder_.read(kLeader);
-  if (text == mine.text()) return true;
   const auto held = text ? LeaderLease::of_text(*text) : std::nullopt;
+  const bool is_mine = held == mine;
   if (held && held->number > mine.number) return false;  // a record will show itself
-  if (held && held->number == mine.number) {
-    const HeartbeatWatch& holder = watch(held->leader.name);
+  if (held && held->number == mine.number && !is_mine) {
+    const HeartbeatWatch& holder = heart_of(held->leader.name);
     const bool restarted = holder.incarnation() > held->leader.incarnation;
-    if (!restarted && holder.living(options_.rules.silence)) return false;
+    lease_.look(text, now, silence);
+    const bool hangs = lease_.silent() >= kHangs * silence;
+    if (!restarted && !hangs && holder.living(silence)) return false;
   }
-  folder_.replace(kLeader, mine.text());
-  return false;  // from the next look on, if nobody has replaced it
+  if (is_mine && now - renewed_ < silence / kRenewals) return true;
+  folder_.replace(kLeader, mine.text(++renewals_));
+  renewed_ = now;
+  return is_mine;  // else from the next look on, if nobody has replaced it
 }
 
 void IslandMember::found() {
@@ -224,7 +234,7 @@ std::vector<MemberSeen> IslandMember::look_at_members() {
     if (member.member.name == mine.name) {
       seen.member = mine;
     } else {
-      const HeartbeatWatch& heart = watch(member.member.name);
+      const HeartbeatWatch& heart = heart_of(member.member.name);
       seen.living = heart.living(silence);
       seen.member.incarnation = std::max(seen.member.incarnation, heart.incarnation());
     }
@@ -235,7 +245,7 @@ std::vector<MemberSeen> IslandMember::look_at_members() {
   for (const std::string& name : folder_.list("islands")) {
     if (!is_member_name(name) || name == mine.name || newest_->find(name) != nullptr) continue;
     // Folders of the dead stay, so that of a stranger a beat must be seen.
-    const HeartbeatWatch& heart = watch(name);
+    const HeartbeatWatch& heart = heart_of(name);
     if (!heart.seen_to_beat() || !heart.living(silence)) continue;
     all.push_back({{name, heart.incarnation()}, true, {}, {}});
   }

@@ -94,7 +94,9 @@ class OuterStep {
       if (one.seen.living && !has_delivered(one, previous_.number)) ++missing;
     }
     if (delivered >= quorum && (missing == 0 || waited >= rules_.patience)) return {make(true), ""};
-    if (able < quorum && !joining_.empty()) return {make(false), ""};
+    // Who lives and never delivers must not keep others out for ever.
+    const bool few = able < quorum || waited >= rules_.patience;
+    if (few && !joining_.empty()) return {make(false), ""};
     if (able < quorum) {
       return {{}, fmt::format("members: {} of a quorum of {} are there", able, quorum)};
     }

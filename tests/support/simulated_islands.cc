@@ -154,6 +154,7 @@ struct Process : IslandFolder, IslandClock, IslandWork {
   std::int64_t calls = 0, crash_at = -1, end_at = -1, sleep_at = -1;
   double sleep_for = 0;
   bool dies_after_sleep = false;  // another incarnation has begun meanwhile
+  bool hangs = false;             // it sleeps for ever, and its heart beats
   bool doomed = false, over = false;
   std::string told_exists;  // for Broken::kExistsIsLost
   std::unique_ptr<Fiber> fiber;
@@ -186,6 +187,7 @@ class World {
   void wake(Process& process, double time);
   void published(const std::string& name, const std::string& text);
   void wrote(const std::string& name, const std::string& text) { written_[name] = text; }
+  void check_removal(const std::string& name) const;
 
   Broken broken_;
   IslandRules rules_;
@@ -224,6 +226,7 @@ class World {
   std::map<std::string, std::vector<std::string>> published_;  // every text that had the name
   std::map<std::string, std::string> written_;                 // tensors, by name
   std::int64_t newest_ = -1;
+  std::vector<OuterRecord> records_;  // as they were published
 };
 
 Process::Process(World& of, int id, MemberName called)
@@ -242,7 +245,7 @@ void Process::point() {
   ++calls;
   ++world.history_.calls;
   double seconds = 0.02 * world.uniform();
-  if (calls == sleep_at && world.faults_go_on()) seconds += sleep_for;
+  if (calls == sleep_at && world.faults_go_on()) seconds += hangs ? 1e9 : sleep_for;
   pause(seconds);
   if (calls >= sleep_at && sleep_at >= 0 && dies_after_sleep && crash_at < 0) crash_at = calls + 40;
   if (calls == crash_at && (world.faults_go_on() || dies_after_sleep)) throw Crashed{};
@@ -286,7 +289,9 @@ void Process::replace(const std::string& file, const std::string& text) {
 
 void Process::remove(const std::string& file) {
   point();
-  if (world.files().truth(file)) world.files().put(file, std::nullopt, number, world.now());
+  if (!world.files().truth(file)) return;
+  world.check_removal(file);
+  world.files().put(file, std::nullopt, number, world.now());
 }
 
 IslandFolder::Linked Process::link_new(const std::string& private_name, const std::string& file) {
@@ -454,11 +459,12 @@ World::World(std::uint64_t seed, Broken broken)
     const double begin = draws(0.5) ? 3 * uniform() : faults_until_ * uniform();
     at(begin, [this, i] { start(i); });
   }
-  // How long an outer step can take when nothing fails any more: a state that shows itself late,
-  // the work, the patience, two deaths that must be noticed, and as long again.
-  const double step = 2 * (rules_.patience + 5 * static_cast<double>(rules_.steps) * slowest +
-                           4 * rules_.silence + 500);
-  bound_ = faults_until_ + 700 + static_cast<double>(last_ + 3) * step;
+  // From when on nothing fails any more, and how long an outer step can take then: the work, the
+  // patience, a death that must be noticed, files that show themselves late.
+  const double quiet = faults_until_ + 1'000;
+  const double share = rules_.even_time ? 4 : 1;  // of the steps, for a fast member
+  const double work = 1.2 * share * static_cast<double>(rules_.steps) * slowest;
+  bound_ = quiet + static_cast<double>(last_ + 1) * (work + rules_.patience + rules_.silence + 60);
 }
 
 void World::start(int member) {
@@ -482,6 +488,8 @@ void World::start(int member) {
       process.sleep_for = 400 * uniform() * uniform();
       if (draws(0.4)) {  // the scheduler takes the node for lost and starts the job again
         process.dies_after_sleep = true;
+      } else if (member >= stable_ && draws(0.3)) {
+        process.hangs = true;
       }
     }
   }
@@ -532,14 +540,35 @@ void World::published(const std::string& name, const std::string& text) {
   if (!is_record(name) && !is_delivery(name)) return;
   published_[name].push_back(text);
   if (!is_record(name)) return;
-  const std::int64_t number = OuterRecord::of_text(text).number;
+  const OuterRecord record = OuterRecord::of_text(text);
+  const std::int64_t number = record.number;
   newest_ = std::max(newest_, number);
+  records_.push_back(record);
   if (broken_ == Broken::kNamesComeBack && number >= 2) {
     files_.put(fmt::format("outer/outer-{:06}.json", number - 2), std::nullopt, -1, now_);
   }
 }
 
 // --- The invariants ---
+
+// Nobody removes the tensors of the last two states, or what the next record may count.
+void World::check_removal(const std::string& name) const {
+  const std::size_t count = records_.size();
+  for (std::size_t i = count < 2 ? 0 : count - 2; i < count; ++i) {
+    expect(records_[i].state.name != name, name + " is removed and in use");
+  }
+  if (records_.empty()) return;
+  for (const OuterMember& member : records_.back().members) {
+    for (const Deal& deal : member.deals) {
+      const std::string delivery =
+          fmt::format("islands/{}/delivery-{:06}.json", member.member.name, deal.base);
+      const auto& text = files_.truth(delivery);
+      if (!text) continue;
+      expect(delivery != name && Delivery::of_text(*text).gradient.name != name,
+             name + " is removed and was not counted");
+    }
+  }
+}
 
 // Follows the chain of records with code of its own.
 class ChainCheck {

@@ -48,23 +48,37 @@ class HeartbeatThread {
   std::jthread thread_;  // the last member, joined first
 };
 
-// Finds out by looking again and again whether a member lives. Clocks of two hosts are never
-// compared: silence is this process's own time, and of a gap between two looks, in which perhaps
-// nobody could have seen anything, only a part counts.
-class HeartbeatWatch {
+// For how long a file has not changed, as far as somebody has watched it. Clocks of two hosts are
+// never compared: silence is this process's own time, and of a gap between two looks, in which
+// perhaps nobody could have seen anything, only a part counts.
+class SilenceWatch {
  public:
-  // `heartbeat`: the file as it is now; nothing where it is absent. `now` in seconds.
-  void look(const std::optional<std::string>& heartbeat, double now, double silence);
-
-  std::int64_t incarnation() const { return incarnation_; }  // 0: nothing seen yet
-  bool living(double silence) const { return !left_ && silent_ < silence; }
-  bool seen_to_beat() const { return beaten_ && !left_; }
+  // `text`: the file as it is now; nothing where it is absent. `now` in seconds; `silence`: after
+  // how much of it the writer counts as dead. Returns whether the file has changed.
+  bool look(const std::optional<std::string>& text, double now, double silence);
+  double silent() const { return silent_; }  // seconds
 
  private:
   std::optional<std::string> last_;
-  std::int64_t incarnation_ = 0;
   double silent_ = 0, looked_ = 0;
-  bool begun_ = false, beaten_ = false, left_ = false;
+  bool begun_ = false;
+};
+
+// Finds out by looking again and again whether a member lives.
+class HeartbeatWatch {
+ public:
+  // As SilenceWatch::look. A heartbeat of an incarnation before the last one is as good as none.
+  void look(const std::optional<std::string>& heartbeat, double now, double silence);
+
+  std::int64_t incarnation() const { return incarnation_; }  // 0: nothing seen yet
+  bool living(double silence) const { return !left_ && watch_.silent() < silence; }
+  bool seen_to_beat() const { return beats_ > 1 && !left_; }
+
+ private:
+  SilenceWatch watch_;
+  std::optional<std::string> last_;
+  std::int64_t incarnation_ = 0, beats_ = 0;
+  bool left_ = false;
 };
 
 // What a run does with tensors. These calls may take long.
@@ -135,7 +149,7 @@ class IslandMember {
   void found();
   void see_deliveries(const OuterMember& of, MemberSeen& seen);
   std::vector<MemberSeen> look_at_members();
-  HeartbeatWatch& watch(const std::string& name);
+  HeartbeatWatch& heart_of(const std::string& name);
   void make_next(OuterRecord record);
   bool publish_record(const OuterRecord& record);
   bool publish(const std::string& name, const std::string& text);
@@ -159,7 +173,10 @@ class IslandMember {
   std::map<std::pair<std::string, std::int64_t>, Delivery> seen_;  // by member and base
   std::vector<TensorFile> damaged_;
 
-  std::map<std::string, HeartbeatWatch> watches_;
+  std::map<std::string, HeartbeatWatch> hearts_;
+  SilenceWatch lease_;         // of another leader
+  std::int64_t renewals_ = 0;  // of the own lease
+  double renewed_ = 0;
 };
 
 }  // namespace trireme

@@ -144,8 +144,8 @@ struct NextRecord {
 //
 // The step closes when all living members have delivered from `previous`, or after the patience,
 // with at least the quorum. Then the living members, and who joins, have a deal of the new record;
-// deals of the dead go back. Where members who could deliver are too few for the quorum, and
-// somebody wants to join, a record without deliveries admits them.
+// deals of the dead go back. Where members who could deliver are too few for the quorum, or too few
+// did within the patience, and somebody wants to join, a record without deliveries admits them.
 NextRecord next_record(const OuterRecord& previous, const std::vector<MemberSeen>& seen,
                        double waited, const IslandRules& rules);
 

@@ -73,7 +73,7 @@ TEST(SimulatedIslandsTest, DealsOfTheDeadThatStayTheirsAreNoticed) {
   EXPECT_TRUE(is_noticed(Broken::kDeadKeepDeals, 2, "has two owners"));
 }
 TEST(SimulatedIslandsTest, AnAnswerThatTheNameExistsThatIsBelievedIsNoticed) {
-  EXPECT_TRUE(is_noticed(Broken::kExistsIsLost, 1, "nobody goes on"));
+  EXPECT_TRUE(is_noticed(Broken::kExistsIsLost, 1, "is removed and in use"));
 }
 
 }  // namespace

@@ -198,7 +198,11 @@ TEST(NextRecordTest, WhoeverWantsToJoinHasADealOfTheNextRecord) {
   const auto next = next_record(base, {delivered(from(base, "a")), silent("d")}, 60, rules());
   ASSERT_NE(next.record->find("d"), nullptr);
   EXPECT_EQ(next.record->find("d")->deals[0].base, 2);
-  EXPECT_FALSE(next_record(base, {silent("d")}, 60, rules()).record);  // a, b and c work
+  EXPECT_FALSE(next_record(base, {silent("d")}, 59, rules()).record);  // a, b and c work
+  const auto without = next_record(base, {silent("d")}, 60, rules());  // and deliver nothing
+  ASSERT_TRUE(without.record);
+  EXPECT_TRUE(without.record->settled.empty());
+  EXPECT_NE(without.record->find("d"), nullptr);
 
   // Where too few are left for the quorum, a record admits it without counting anything.
   IslandRules two = rules();
