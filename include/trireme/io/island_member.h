@@ -67,7 +67,8 @@ class SilenceWatch {
 // Finds out by looking again and again whether a member lives.
 class HeartbeatWatch {
  public:
-  // As SilenceWatch::look. A heartbeat of an incarnation before the last one is as good as none.
+  // The arguments are those of SilenceWatch::look. A heartbeat of an incarnation before the last
+  // one seen is as good as none.
   void look(const std::optional<std::string>& heartbeat, double now, double silence);
 
   std::int64_t incarnation() const { return incarnation_; }  // 0: nothing seen yet
@@ -86,8 +87,8 @@ class IslandWork {
  public:
   virtual ~IslandWork() = default;
 
-  // Writes and syncs outer state 0, from which a run without checkpoints begins. Returns the
-  // checksum.
+  // Writes and syncs outer state 0, from which the run begins. Returns the checksum. Files are
+  // named relative to the run's folder, which the entry is synced in when the record is published.
   virtual std::string first_state(const std::string& file) = 0;
 
   struct Made {
