@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 namespace trireme {
 namespace {
@@ -244,10 +245,11 @@ void PieceMaker::add(TextChunk&& chunk) {
     if (size == 0) {
       looked_at_ *= 2;
       if (looked_at_ > kMostUncutBytes) {
-        throw DataError(fmt::format(
-            "{} MiB of text have no place where the tokenizer ({}) can cut them: a word "
-            "without end; is this text?",
-            kMostUncutBytes >> 20, tokenizer_.description()));
+        throw DataError(
+            fmt::format("{} MiB of a document have no place where the tokenizer ({}) can cut them: "
+                        "is this text? "
+                        "--document-separator cuts files into documents (read as far as {})",
+                        kMostUncutBytes >> 20, tokenizer_.description(), shown(where_())));
       }
       continue;
     }

@@ -65,8 +65,10 @@ class PieceMaker {
   static constexpr std::size_t kMostUncutBytes = std::size_t{64} << 20;
   static_assert(kPieceBytes % Tokenizer::kSegmentBytes == 0);
 
-  PieceMaker(const Tokenizer& tokenizer, std::function<void(PieceBatch&&)> sink)
-      : tokenizer_(tokenizer), sink_(std::move(sink)) {}
+  // `where()`: how far the input has been read, for messages.
+  PieceMaker(const Tokenizer& tokenizer, std::function<void(PieceBatch&&)> sink,
+             std::function<std::string()> where)
+      : tokenizer_(tokenizer), sink_(std::move(sink)), where_(std::move(where)) {}
   // Throws DataError if there is no place to cut.
   void add(TextChunk&& chunk);
   // A document that has not ended goes on elsewhere.
@@ -78,6 +80,7 @@ class PieceMaker {
 
   const Tokenizer& tokenizer_;
   std::function<void(PieceBatch&&)> sink_;
+  std::function<std::string()> where_;
   TextChunk piece_;
   std::size_t looked_at_ = kPieceBytes;  // bytes in which a place to cut is looked for
   PieceBatch batch_;

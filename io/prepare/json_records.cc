@@ -251,6 +251,7 @@ class JsonLines final : public JsonSource {
     while (true) {
       const std::size_t size = line_size();
       if (size == 0) return false;
+      if (size > kMostBytes) pass_long_line();
       const std::uint64_t line = buffer_.line();
       const std::string_view text = buffer_.take(size);
       const std::size_t first = text.find_first_not_of(kSpace);
@@ -262,14 +263,25 @@ class JsonLines final : public JsonSource {
   }
 
  private:
-  // With its newline; 0 at the end.
+  // With its newline; 0 at the end; of a line that is too long only so much as shows it.
   std::size_t line_size() {
     for (std::size_t looked_at = 0;;) {
       const std::size_t end = buffer_.rest().find('\n', looked_at);
       if (end != std::string_view::npos) return end + 1;
       looked_at = buffer_.rest().size();
-      if (!buffer_.more()) return looked_at;
+      if (looked_at > kMostBytes || !buffer_.more()) return looked_at;
     }
+  }
+
+  [[noreturn]] void pass_long_line() {
+    const std::string words = buffer_.words_on_long_record();
+    do {
+      const std::size_t end = buffer_.rest().find('\n');
+      const bool ends = end != std::string_view::npos;
+      buffer_.pass(ends ? end + 1 : buffer_.rest().size());
+      if (ends) break;
+    } while (buffer_.more());
+    throw BadRecord(words);
   }
 };
 

@@ -217,7 +217,7 @@ class Preparation {
     std::optional<TextSource> part;
     if (!whole_) part.emplace(options_, inputs_, portions_[portion], tokenizer_.get());
     TextSource& source = whole_ ? *whole_ : *part;
-    PieceMaker pieces(*tokenizer_, sink);
+    PieceMaker pieces(*tokenizer_, sink, [&] { return source.file(); });
     const auto to_pieces = [&](TextChunk&& chunk) { pieces.add(std::move(chunk)); };
     const auto beginning = source.beginning_of_text(kHashedBytes);
     const auto splitter = tail ? make_splitter_at(*tail, to_pieces)

@@ -53,19 +53,27 @@ bool RecordBuffer::more() {
 }
 
 void RecordBuffer::check_size(std::size_t bytes) const {
-  if (bytes <= RecordSource::kMostBytes) return;
-  throw DataError(fmt::format("{}: a record of more than {} MiB", place(line_, column_),
-                              RecordSource::kMostBytes >> 20));
+  if (bytes > RecordSource::kMostBytes) throw DataError(words_on_long_record());
+}
+
+std::string RecordBuffer::words_on_long_record() const {
+  return fmt::format("{}: a record of more than {} MiB", place(line_, column_),
+                     RecordSource::kMostBytes >> 20);
 }
 
 std::string_view RecordBuffer::take(std::size_t count) {
   check_size(count);
   const std::string_view taken = rest().substr(0, count);
+  pass(count);
+  return taken;
+}
+
+void RecordBuffer::pass(std::size_t count) {
+  const std::string_view taken = rest().substr(0, count);
   begin_ += count;
   const auto lines = static_cast<std::uint64_t>(std::ranges::count(taken, '\n'));
   line_ += lines;
   column_ = lines == 0 ? column_ + count : count - taken.rfind('\n');
-  return taken;
 }
 
 std::string RecordBuffer::place(std::uint64_t line, std::uint64_t column) const {

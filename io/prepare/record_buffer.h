@@ -26,12 +26,16 @@ class RecordBuffer {
   // Takes bytes from the beginning of the rest, which stay where they are until more(). Throws for
   // too many, as well.
   std::string_view take(std::size_t count);
+  // Passes over as many without a limit.
+  void pass(std::size_t count);
 
   // Where the rest begins, counted from 1; columns are bytes.
   std::uint64_t line() const { return line_; }
   std::uint64_t column() const { return column_; }
   // "FILE: line 3, column 7", so many bytes after the beginning of a text that began there.
   std::string place(std::uint64_t line, std::uint64_t column) const;
+  // What is wrong with a record that begins with the rest and is too long.
+  std::string words_on_long_record() const;
 
  private:
   void check_size(std::size_t bytes) const;

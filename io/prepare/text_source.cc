@@ -113,6 +113,10 @@ bool TextSource::read_chunk(TextChunk& chunk) {
   return true;
 }
 
+const std::string& TextSource::file() const {
+  return inputs_.files.at(next_input_ - 1).file.path;
+}
+
 std::uint64_t TextSource::bytes_read() const {
   return bytes_read_ + (of_file_ == nullptr ? 0 : of_file_->load());
 }

@@ -26,7 +26,8 @@ class TextSource {
 
   // Returns false after the end of the last input.
   bool next(TextChunk& chunk);
-  std::uint64_t bytes_read() const;                         // of the files, packed or not
+  const std::string& file() const;   // the last that was opened, of one that was
+  std::uint64_t bytes_read() const;  // of the files, packed or not
   std::uint64_t text_bytes() const { return text_bytes_; }  // that next() has returned
   const TextRemarks& remarks() const { return remarks_; }   // so far, but for the inputs' own
 

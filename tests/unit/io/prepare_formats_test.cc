@@ -477,6 +477,23 @@ TEST_F(Prepare, BadFilesOfRecordsAreRefused) {
   for (const auto& [text, words] : all) expect_fault<DataError>(options({write("a", text)}), words);
 }
 
+TEST_F(Prepare, LinesThatAreTooLongAreLeftOut) {
+  const std::string good = R"({"text": "good"})", large(std::size_t{66} << 20, 'x');
+  const std::string longer = large + large;  // than is looked at together
+  for (const std::string& text :
+       {good + "\n{\"text\": \"" + large + "\"}\n" + good + "\n",
+        good + "\n" + longer + "\n" + good, good + "\n" + good + "\n" + longer}) {
+    PrepareOptions options = this->options({write("a.jsonl", text)});
+    const std::string line = text.ends_with("x") ? "3" : "2";
+    expect_fault<DataError>(
+        options, "a.jsonl: line " + line + ", column 1: a record of more than 64 MiB; --skip-bad");
+    options.skip_bad = true;
+    const PrepareResult result = prepare(options);
+    EXPECT_EQ(documents(result.train), (Texts{"good", "good"}));
+    EXPECT_EQ(result.bad_records.count, 1);
+  }
+}
+
 TEST_F(Prepare, DamagedPackedTextsAreRefused) {
   const std::string text = testing::sample_text(30000, 3);
   for (const std::string& codec : kCodecs) {

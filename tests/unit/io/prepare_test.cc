@@ -190,10 +190,12 @@ TEST_F(Prepare, PiecesDoNotShowWithATokenizerFile) {
                 contents(options.tokenizer.path));
     }
   }
-  // bad input: `prepare`: 64 MiB of text that is one word to a tokenizer.json | 64 MiB of text have
-  // no place where the tokenizer (...) can cut them: a word without end; is this text? | 3
-  options.inputs = {write("word.txt", std::string(std::size_t{65} << 20, 'a'))};
-  EXPECT_THROW(prepare(options), DataError);
+  // bad input: `prepare`: 64 MiB of text that is one word to a tokenizer.json | 64 MiB of a
+  // document have no place where the tokenizer (...) can cut them: is this text?
+  // --document-separator cuts files into documents (read as far as word.txt) | 3
+  options.inputs = {write("before.txt", "a word"),
+                    write("word.txt", std::string(std::size_t{65} << 20, 'a'))};
+  expect_fault<DataError>(options, "(read as far as " + options.inputs.back() + ")");
 }
 
 TEST_F(Prepare, DocumentsBeginWithTheirToken) {
