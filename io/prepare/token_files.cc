@@ -95,7 +95,8 @@ TokenLayout layout_of_array(const std::string& path, FileReader& file, std::uint
   return layout;
 }
 
-// 256 integers: a number that tells the format, its version, the number of tokens.
+// 256 integers: a number that tells the format, its version, the number of tokens. Those of GPT-2
+// have 2 bytes, and those of Llama 3, whose version is 7, have 4.
 TokenLayout layout_of_llm_c(const std::string& path, FileReader& file, std::uint64_t bytes,
                             int width) {
   constexpr std::uint64_t kHeader = 1024;
@@ -106,7 +107,10 @@ TokenLayout layout_of_llm_c(const std::string& path, FileReader& file, std::uint
   file.seek(4);
   const auto version = read_number<std::int32_t>(file);
   TokenLayout layout{"tokens of llm.c", kHeader, read_number<std::uint32_t>(file), width};
-  if (version != 1) refuse(path, fmt::format("tokens of llm.c in version {}, of 1", version));
+  const std::int32_t known = width == 4 ? 7 : 1;
+  if (version != known) {
+    refuse(path, fmt::format("tokens of llm.c in version {}; version {} is read", version, known));
+  }
   check_size(path, layout, bytes);
   return layout;
 }

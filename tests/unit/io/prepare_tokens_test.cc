@@ -43,7 +43,7 @@ std::string array(const Tokens& tokens, const std::string& type) {
 std::string llm_c(const Tokens& tokens, int magic, const std::string& bytes) {
   Tokens header(256);
   header[0] = magic;
-  header[1] = 1;
+  header[1] = magic == 20240801 ? 7 : 1;
   header[2] = static_cast<std::int64_t>(tokens.size());
   return packed<std::int32_t>(header) + bytes;
 }
