@@ -21,6 +21,10 @@ std::string import_summary(const ImportRequest& request, const ImportResult& res
   NamedLines lines(kImportNameWidth);
   lines.add("weights", fmt::format("{}: a {}", request.from, result.format));
   lines.add("model", fmt::format("{} parameters, {}", result.parameters, result.model));
+  if (result.context > 0) {
+    lines.add("context", fmt::format("{} tokens; train --model.context N takes shorter texts",
+                                     result.context));
+  }
   if (!result.tokenizer.empty()) {
     lines.add("tokenizer", result.tokenizer);
   } else if (!result.no_tokenizer.empty()) {

@@ -7,8 +7,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
+#include "trireme/config/config.h"
 
 namespace trireme {
 namespace {
@@ -71,6 +73,24 @@ std::string foreign_format(const CheckpointInfo& info) {
     if (found != info.extra.end()) return found->second;
   }
   return "";
+}
+
+std::int64_t foreign_context(const CheckpointInfo& info) {
+  std::int64_t context = 0;
+  const auto take = [&](const auto& from, const char* name) {
+    const auto found = from.find(name);
+    if (found == from.end()) return false;
+    if (!read_value(found->second, context, between(1, limits::kTokens)).empty()) context = 0;
+    return true;
+  };
+  if (take(info.extra, kContextAttribute) || !info.extra.contains(kImportedAttribute)) {
+    return context;
+  }
+  try {
+    take(config_from_ini(info.config, "imported weights").model.keys, "context");
+  } catch (const ConfigError&) {  // of another version, which knew other keys
+  }
+  return context;
 }
 
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where) {

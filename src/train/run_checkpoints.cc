@@ -267,6 +267,7 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
   if (!other_data && !run.accept_changes) check_data(checkpoint, model);
   read_checkpoint(run_.device.context, checkpoint, stage, slices, &rounded_);
   foreign_format_ = foreign_format(checkpoint.info());
+  foreign_context_ = foreign_context(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/false);
   tokenizer_.take_brought_files(checkpoint);
   if (run_.runtime.rank() != 0) return;
@@ -348,12 +349,15 @@ std::string RunCheckpoints::words_on_averages(const Checkpoint& checkpoint) cons
 }
 
 // An imported checkpoint knows of a run the model alone, with its tokens, and of that what the
-// weights are for: dropout and smoothed labels belong to the training (models/README.md).
+// weights are for: dropout, smoothed labels and shorter texts belong to the training
+// (models/README.md).
 void RunCheckpoints::erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const {
   const std::vector<tasks::DataMark> marks = run_.data.encoding();
+  const std::int64_t context = models::resolve(run_.config.model, {}).plan.length;
   std::erase_if(changes, [&](const ChangedSetting& change) {
-    const bool is_of_training =
-        change.name == "model.dropout" || change.name == "model.label_smoothing";
+    const bool is_of_training = change.name == "model.dropout" ||
+                                change.name == "model.label_smoothing" ||
+                                (change.name == "model.context" && context < foreign_context_);
     const bool is_of_tokens =
         std::ranges::find(marks, change.name, &tasks::DataMark::setting) != marks.end();
     return is_of_training || !(is_of_tokens || change.name.starts_with("model."));
@@ -388,12 +392,13 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     refuse_other_model(checkpoint);
     throw;
   }
+  foreign_format_ = foreign_format(checkpoint.info());
+  foreign_context_ = foreign_context(checkpoint.info());
   std::vector<ChangedSetting> changes = changes_since(checkpoint, run_.config, recorded_contents());
   if (imported) erase_what_imports_do_not_know(changes);
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices, &rounded_);
-  foreign_format_ = foreign_format(checkpoint.info());
   check_finite(checkpoint, /*goes_on=*/true);
   if (kept.counts_anew) {
     state.updates = 0;
@@ -531,6 +536,7 @@ std::string RunCheckpoints::save(const Position& position) {
   if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
   if (!run_.settled_rate.keys.empty()) info.extra[kSettledAttribute] = run_.settled_rate.keys;
   if (!foreign_format_.empty()) info.extra[kFormatAttribute] = foreign_format_;
+  if (foreign_context_ > 0) info.extra[kContextAttribute] = std::to_string(foreign_context_);
   if (!position.older_evaluations) info.extra[kEvaluationAttribute] = "everywhere";
   if (position.skipped_since) {
     info.extra[kSkippedAttribute] = std::to_string(*position.skipped_since);

@@ -117,7 +117,9 @@ class RunCheckpoints {
   Run run_;
   // The frozen parameters that have other values on this rank than those that they were given.
   std::set<std::string> rounded_;
-  std::string foreign_format_;  // of what this start took its weights from
+  // What this start took its weights from.
+  std::string foreign_format_;
+  std::int64_t foreign_context_ = 0;
   RunTokenizer tokenizer_;
   // The newest checkpoint that was written, or gone on from, when the last step had changed the
   // weights; empty: there is none.

@@ -34,7 +34,11 @@ constexpr std::int64_t kHeldAtOnce = std::int64_t{1} << 25;  // elements
 
 models::Model exported_model(const Checkpoint& checkpoint) {
   try {
-    const Config config = config_from_ini(checkpoint.info().config, checkpoint.path());
+    Config config = config_from_ini(checkpoint.info().config, checkpoint.path());
+    const models::Model trained = models::resolve(config.model, {});
+    const std::int64_t context = foreign_context(checkpoint.info());
+    if (context <= trained.plan.length) return trained;
+    config.model.keys["context"] = write_value(context);
     return models::resolve(config.model, {});
   } catch (const ConfigError& error) {
     throw CheckpointError(fmt::format("{}: its configuration describes no model: {}",

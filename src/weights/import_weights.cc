@@ -122,6 +122,7 @@ class Import {
     ImportResult result{.format = foreign_.format,
                         .model = model_.plan.description,
                         .parameters = model_.plan.parameters,
+                        .context = model_.data.vocabulary ? model_.plan.length : 0,
                         .checkpoint = write(runtime, folder),
                         .config = folder.file("config.ini"),
                         .not_read = request_.not_read,

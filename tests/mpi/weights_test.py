@@ -414,6 +414,25 @@ class Weights(ProgramTest):
         self.assertNotIn("trained weights", text)
         check(rates, 1e-3)
 
+    def test_shorter_texts_train_and_exports_are_for_long_ones_again(self):
+        self.prepare()
+        self.expect_done("import", "--from", self.model("llama", files.llama(context=128)), "--output", "run")
+        # bad input: `train`: imported weights, and a context that they are not for | ... is of another run: model.context was
+        # 128, is 256; ... | 2
+        self.expect_refusal(2, "is of another run: model.context was 128, is 256", "train", "--config", "run/config.ini",
+                            "--data.train", "data/train.h5", "--model.context", 256)
+        self.assertIn(" of 16 = ", self.train("--config", "run/config.ini", "--run.steps", 1, "--model.context", 16))
+        self.assertIn(" of 16 = ", self.train("--config", "run/config.ini", "--run.steps", 2))
+        self.train("--config", "run/config.ini", "--run.steps", 1, "--run.start_from", "run", "--run.folder", "tuned")
+        for run in ("run", "tuned"):
+            self.expect_done("export", "--checkpoint", run, "--output", f"{run}-out")
+            described = json.loads((self.folder / f"{run}-out" / "config.json").read_text())
+            self.assertEqual(described["max_position_embeddings"], 128)
+        # Learned positions are parameters.
+        self.expect_done("import", "--from", self.model("gpt2", files.gpt2()), "--output", "learned")
+        self.expect_refusal(4, "is of another run: model.context was 16, is 8", "train", "--config", "learned/config.ini",
+                            "--data.train", "data/train.h5", "--model.context", 8)
+
     def test_a_run_leaves_with_the_names_that_its_weights_came_with(self):
         self.prepare()
         config, tensors = files.llama()

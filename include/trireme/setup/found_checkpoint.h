@@ -26,4 +26,12 @@ inline constexpr const char* kFormatAttribute = "foreign_format";
 // How other programs had the weights that became those of this checkpoint; empty: none had them.
 std::string foreign_format(const CheckpointInfo& info);
 
+// The attribute with the longest text that weights from elsewhere are for, where a run trains on
+// shorter ones: an export is for such texts again.
+inline constexpr const char* kContextAttribute = "foreign_context";
+
+// The longest text that weights which came from elsewhere were for there, in tokens; 0: they did
+// not, or nothing says it.
+std::int64_t foreign_context(const CheckpointInfo& info);
+
 }  // namespace trireme

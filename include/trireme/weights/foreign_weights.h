@@ -24,6 +24,7 @@ struct ImportResult {
   std::string format;  // ForeignModel::format
   std::string model;   // ModelPlan::description
   std::int64_t parameters = 0;
+  std::int64_t context = 0;           // of a model of texts, the longest one, in tokens
   std::string checkpoint;             // its path
   std::string config;                 // the path of a config.ini with the model's keys
   std::vector<std::string> not_read;  // fields of config.json that we do not know
