@@ -87,8 +87,8 @@ class IslandWork {
  public:
   virtual ~IslandWork() = default;
 
-  // Writes and syncs outer state 0, from which the run begins. Returns the checksum. Files are
-  // named relative to the run's folder, which the entry is synced in when the record is published.
+  // Writes and syncs outer state 0, from which the run begins. Returns the checksum. Names of files
+  // are relative to the run's folder; publishing the record syncs the folder that they are in.
   virtual std::string first_state(const std::string& file) = 0;
 
   struct Made {
