@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
+#include "trireme/io/lfs_pointer.h"
 #include "trireme/io/text_kind.h"
 
 #include "io/files/posix_file.h"
@@ -230,6 +231,10 @@ TextLook look_at_text(const std::string& name, std::string_view beginning, Named
                       const PrepareOptions& options) {
   if (options.as_bytes) return {TextKind::kPlain, {}, {}};
   if (can_unpack(beginning) || is_tar(beginning) || is_marked_utf16(beginning)) return {};
+  if (is_text_of_lfs(beginning)) {
+    if (named == Named::kAlone) throw DataError(fmt::format("{}: {}", shown(name), kWordsOnLfs));
+    return {TextKind::kLacking, kWordsOnLfs, {}};
+  }
   const FoundRecords found = find_records(name, beginning, options.fields);
   const bool is_named = named == Named::kAlone;
   if (found.format != RecordFormat::kNone && (found.lacks.empty() || is_named)) {

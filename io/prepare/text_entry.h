@@ -36,7 +36,8 @@ class TextEntry {
 enum class Named { kAlone, kInFolder, kInArchive };
 
 // What a beginning says before a file is read.
-// kOther: text or records once it is decoded; kLacking: no record of it has the field.
+// kOther: text or records once it is decoded; kLacking: no record of it has the field, or it stands
+// for a file that is elsewhere.
 enum class TextKind { kPlain, kOther, kParquet, kBinary, kLacking };
 struct TextLook {
   TextKind kind = TextKind::kOther;

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
+#include "trireme/io/text_kind.h"
 
 #include "io/tokenizers/decoder.h"
 #include "io/tokenizers/sentencepiece_file.h"
@@ -72,8 +73,14 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, Mode mode,
   const auto status = processor_->LoadFromSerializedProto(
       mode == Mode::kExact ? model_ + std::string(kIdentityNormalizer) : model_);
   if (!status.ok()) {
+    const std::string_view words = status.error_message();
+    const bool is_none = words.find("ParseFromArray") != std::string_view::npos;
     throw DataError(
-        fmt::format("{}: not a SentencePiece model ({})", origin, shown(status.error_message())));
+        is_none
+            ? fmt::format("{}: not a SentencePiece model, but {}; tokenizer.json, tekken.json and "
+                          "Llama 3's rank file are read as well",
+                          origin, kind_of_file(model_))
+            : fmt::format("{}: not a SentencePiece model ({})", origin, shown(words)));
   }
   const SentencePieceFile file = parse_sentencepiece_file(model_);
   is_of_words_ = file.model == SentencePieceFile::Model::kWord;

@@ -579,7 +579,8 @@ class Prepare(ProgramTest):
                         "small", "--output", "out", "--tokenizer", tokenizer, "--end-of-text", "x")
         # bad input: `prepare`: a tokenizer file that is no SentencePiece model | ...: not a SentencePiece
         # model | 3
-        self.refuse(3, "small: not a SentencePiece model", "small", "--output", "out", "--tokenizer", "small")
+        self.refuse(3, "small: not a SentencePiece model, but a text; tokenizer.json", "small", "--output", "out",
+                    "--tokenizer", "small")
         # bad input: `prepare`: a tail that is all of the text | the validation split takes all of the text
         # (... bytes), nothing is left to train on | 3
         self.refuse(3, "the validation split takes all of the text", "small", *byte,

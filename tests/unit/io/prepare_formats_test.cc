@@ -557,6 +557,23 @@ TEST_F(Prepare, TarArchivesWithoutAMagicAreKnown) {
   expect_fault<DataError>(options({write("t", tar)}), "t: byte 6 is zero: binary data");
 }
 
+// A clone of a dataset whose files were not fetched.
+TEST_F(Prepare, PointersOfLfsAreNoTexts) {
+  const std::string begins = "version https://git-lfs.github.com/spec/v1\n";
+  const std::string pointer = write("in/a.parquet", begins + "oid sha256:9e55\nsize 499723\n");
+  // bad input: `prepare`: a pointer of Git LFS | ...: a pointer of Git LFS in place of the file:
+  // git lfs pull fetches it | 3
+  expect_fault<DataError>(options({pointer}),
+                          "a.parquet: a pointer of Git LFS in place of the file");
+  const std::string long_text = begins + std::string(1024, 'x');
+  write("in/b.txt", long_text);
+  const PrepareResult result = prepare(options({(folder_.path() / "in").string()}));
+  EXPECT_EQ(documents(result.train), Texts{long_text});
+  EXPECT_EQ(result.left_out.lacking, 1);
+  EXPECT_EQ(result.left_out.first_lacking,
+            pointer + ": a pointer of Git LFS in place of the file: git lfs pull fetches it");
+}
+
 TEST_F(Prepare, HiddenAndBinaryFilesAreLeftOutOfFolders) {
   const std::string binary = std::string(900000, 'x') + '\0',
                     stray = "caf\xe9 \x01 and more of it, without more stray bytes";
