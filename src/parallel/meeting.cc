@@ -15,18 +15,27 @@
 namespace trireme::parallel {
 namespace {
 
+constexpr std::int64_t kUnit = nn::Sharding::kUnit;
+
+// The elements of the units that a part of a group is in.
+std::int64_t extent_in_sum(const FlatRange& elements) {
+  return (elements.end + kUnit - 1) / kUnit * kUnit - elements.begin / kUnit * kUnit;
+}
+
 Communicator& copies_of(const Stage& stage) {
   return stage.grid().comm(stage.sharded() ? Axes(Axis::kReplicate) : kDataAxes);
 }
 
 ops::Context with_own_state(ops::Context ctx) {
-  ctx.step_state = ops::make_step_state(*ctx.allocator, ctx.stream);
+  ctx.step_state = ctx.dry ? std::make_shared<ops::StepState>()
+                           : ops::make_step_state(*ctx.allocator, ctx.stream);
   return ctx;
 }
 
-// Waits for the stream.
+// Waits for the stream. Dry tensors have no contents; it is 1 then.
 template <class T>
 T first_of(const ops::Context& ctx, const Tensor& tensor) {
+  if (ctx.dry) return T{1};
   const Tensor host = ctx.allocate_host({1}, tensor.dtype(), MemoryUse::kWorkspace);
   copy(tensor.flat_range(0, 1), host, ctx.stream);
   if (ctx.device.kind != DeviceKind::kCpu) ctx.stream.synchronize();
@@ -47,7 +56,7 @@ Meeting::Meeting(ops::Context& ctx, TrainerStep& step, Communicator& islands,
       squares_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)) {
   for (const nn::FlatGroup* group : step.stage().trained_groups()) {
     const Shape shard = {group->sharding().shard_extent()};
-    Outer& made = outer_.emplace_back(Outer{group, {}, {}});
+    Outer& made = outer_.emplace_back(Outer{group, {}, {}, 0, {}});
     made.weights = ctx.allocate(shard, DType::kF32, MemoryUse::kOptimizer);
     if (rule.momentum != 0.0f) {
       made.momentum = ctx.allocate(shard, DType::kF32, MemoryUse::kOptimizer);
@@ -64,7 +73,8 @@ void Meeting::begin() {
   }
 }
 
-// The fragment of each group of outer_. A group that several stages share belongs to the first one, on all of them.
+// The fragment of each group of outer_. A group that several stages share is of the first one, on
+// all of them.
 std::vector<int> Meeting::fragments_of_groups(int fragments) const {
   const Stage& stage = step_.stage();
   const int blocks = stage.bounds().back();
@@ -92,15 +102,31 @@ void Meeting::form_fragments(int fragments) {
   fragments_.resize(static_cast<std::size_t>(fragments));
   const std::vector<int> of_groups = fragments_of_groups(fragments);
   for (std::size_t i = 0; i < of_groups.size(); ++i) {
-    fragments_[static_cast<std::size_t>(of_groups[i])].groups.push_back(i);
+    outer_[i].fragment = of_groups[i];
+    at(of_groups[i]).groups.push_back(i);
   }
   const std::int64_t states = step_.stage().states().elements();
   for (Fragment& fragment : fragments_) {
     std::int64_t elements = 0;
-    for (const std::size_t i : fragment.groups) elements += outer_[i].weights.elements();
+    for (const std::size_t i : fragment.groups) {
+      for (std::size_t part = 0; part < outer_[i].group->parts().size(); ++part) {
+        elements += extent_in_sum(outer_[i].elements(part));
+      }
+    }
     const nn::Sharding parts(elements, copies_.size(), copies_.rank());
     fragment.sum = allocate_carried({&islands_, &copies_}, *ctx_.allocator, ctx_.stream,
                                     {parts.extent()}, DType::kF32, MemoryUse::kOptimizer);
+    std::int64_t unit = 0;  // where the units of a part begin
+    for (const std::size_t i : fragment.groups) {
+      for (std::size_t part = 0; part < outer_[i].group->parts().size(); ++part) {
+        const FlatRange here = outer_[i].elements(part);
+        const std::int64_t begin = unit + here.begin % kUnit;
+        outer_[i].arriving.push_back(fragment.sum.flat_range(begin, begin + here.end - here.begin));
+        unit += extent_in_sum(here);
+      }
+    }
+    fragment.exchange = std::make_unique<CompressedSum>(
+        ctx_, islands_, part_of_copy(fragment.sum).elements(), rule_.bits);
     const bool last = &fragment == &fragments_.back();
     fragment.numbers =
         allocate_carried({&islands_}, *ctx_.allocator, ctx_.stream, {1 + (last ? states : 0)},
@@ -123,8 +149,8 @@ Tensor Meeting::part_of_copy(const Tensor& sum) const {
   return sum.flat_range(each * copies_.rank(), each * (copies_.rank() + 1));
 }
 
-std::vector<Tensor> Meeting::states() const {
-  std::vector<Tensor> all;
+Tensors Meeting::states() const {
+  Tensors all;
   for (const nn::State* state : step_.stage().states().states()) {
     all.push_back(state->value().reshape({state->value().elements()}));
   }
@@ -132,78 +158,146 @@ std::vector<Tensor> Meeting::states() const {
 }
 
 bool Meeting::start(int number, std::int64_t targets) {
-  Fragment& fragment = fragments_.at(static_cast<std::size_t>(number));
-  std::int64_t at = 0;
+  Fragment& fragment = at(number);
+  TRIREME_CHECK(!fragment.under_way, "a fragment meets again when its last meeting has ended");
+  ops::fill(ctx_, fragment.sum, 0.0f);  // with the padding
   for (const std::size_t i : fragment.groups) {
     const Outer& outer = outer_[i];
-    const Tensor learned = fragment.sum.flat_range(at, at + outer.weights.elements());
-    ops::cast(ctx_, outer.weights, learned);
-    ops::add_scaled(ctx_, outer.group->values(), -1.0f, learned);
-    at += outer.weights.elements();
+    for (std::size_t part = 0; part < outer.arriving.size(); ++part) {
+      const FlatRange here = outer.elements(part);
+      ops::cast(ctx_, outer.weights.flat_range(here.begin, here.end), outer.arriving[part]);
+      ops::add_scaled(ctx_, outer.group->values().flat_range(here.begin, here.end), -1.0f,
+                      outer.arriving[part]);
+    }
   }
-  ops::fill(ctx_, fragment.sum.flat_range(at, fragment.sum.elements()), 0.0f);
   const bool counts = is_finite(fragment.sum);
-  const float weight = counts ? static_cast<float>(targets) : 0.0f;
-  if (counts) {
-    ops::scale(ctx_, fragment.sum, weight);
-  } else {
-    ops::fill(ctx_, fragment.sum, 0.0f);  // zero times NaN is NaN
-  }
-  ops::fill(ctx_, fragment.numbers, weight);
-  std::int64_t next = 1;
-  for (const Tensor& state : fragment.numbers.elements() > 1 ? states() : Tensors()) {
-    const Tensor place = fragment.numbers.flat_range(next, next + state.elements());
-    if (counts) ops::cast(ctx_, state, place);
-    ops::scale(ctx_, place, weight);
-    next += state.elements();
-  }
-  fragment.counts = islands_.all_reduce(ctx_.stream, fragment.numbers, ReduceOp::kSum);
-  fragment.sums = islands_.all_reduce(ctx_.stream, part_of_copy(fragment.sum), ReduceOp::kSum);
+  const float own = counts ? static_cast<float>(targets) : 0.0f;
+  add_up_numbers(fragment, own);
+  if (own == 0.0f) ops::fill(ctx_, fragment.sum, 0.0f);  // zero times NaN is NaN
+  fragment.exchange->start(ctx_, part_of_copy(fragment.sum),
+                           own == 0.0f ? 1.0f : own / fragment.targets);
+  fragment.under_way = true;
+  fragment.turned = fragment.arrived = false;
   return counts;
 }
 
-double Meeting::finish(int number) {
-  Fragment& fragment = fragments_.at(static_cast<std::size_t>(number));
-  fragment.counts.wait_on(ctx_.stream);
-  fragment.sums.wait_on(ctx_.stream);
-  copies_.all_gather(ctx_.stream, part_of_copy(fragment.sum), fragment.sum).wait_on(ctx_.stream);
-  const float targets = first_of<float>(ctx_, fragment.numbers);
-  take_step(fragment, targets);
-  if (targets > 0.0f) take_states(fragment, targets);
-  step_.values_changed();
-  return double{targets};
+void Meeting::turn(int number) {
+  Fragment& fragment = at(number);
+  if (!fragment.under_way || fragment.turned || fragment.arrived) return;
+  fragment.exchange->turn(ctx_);
+  fragment.turned = true;
 }
 
-void Meeting::take_step(const Fragment& fragment, float targets) {
-  const bool counts = targets > 0.0f;
-  ops::write_step_state(outer_ctx_, {.learning_rate = 1.0f,
-                                     .gradient_scale = counts ? 1.0f / targets : 1.0f,
-                                     .finite = counts ? 1 : 0});
+void Meeting::add_up_numbers(Fragment& fragment, float targets) {
+  const Tensor& numbers = fragment.numbers;
+  const Tensors states = numbers.elements() > 1 ? this->states() : Tensors();
+  ops::fill(ctx_, numbers, targets);
+  const auto for_each_state = [&](const auto& visit) {
+    std::int64_t begin = 1;
+    for (const Tensor& state : states) {
+      visit(state, numbers.flat_range(begin, begin + state.elements()));
+      begin += state.elements();
+    }
+  };
+  for_each_state([&](const Tensor& state, const Tensor& place) {
+    if (targets == 0.0f) return;
+    ops::cast(ctx_, state, place);
+    ops::scale(ctx_, place, targets);
+  });
+  islands_.all_reduce(ctx_.stream, numbers, ReduceOp::kSum).wait_on(ctx_.stream);
+  fragment.targets = first_of<float>(ctx_, numbers);
+  if (fragment.targets == 0.0f) return;
+  for_each_state([&](const Tensor& state, const Tensor& place) {
+    ops::scale(ctx_, place, 1.0f / fragment.targets);
+    ops::cast(ctx_, place, state);
+  });
+}
+
+void Meeting::arrive(int number) {
+  Fragment& fragment = at(number);
+  TRIREME_CHECK(fragment.under_way, "no meeting of the fragment has begun");
+  if (fragment.arrived) return;
+  fragment.exchange->finish(ctx_);
+  copies_.all_gather(ctx_.stream, part_of_copy(fragment.sum), fragment.sum).wait_on(ctx_.stream);
+  fragment.arrived = true;
+}
+
+void Meeting::resume(int number, double targets) {
+  Fragment& fragment = at(number);
+  fragment.targets = static_cast<float>(targets);
+  fragment.under_way = fragment.arrived = true;
+}
+
+void Meeting::finish(int number, float mix) {
+  arrive(number);
+  take_step(at(number), mix);
+  at(number).under_way = false;
+  step_.values_changed();
+}
+
+void Meeting::take_step(const Fragment& fragment, float mix) {
+  const bool counts = fragment.targets > 0.0f;
+  ops::write_step_state(outer_ctx_, {.learning_rate = 1.0f, .finite = counts ? 1 : 0});
   const ops::Sgd rule{
       .momentum = rule_.momentum, .nesterov = rule_.momentum != 0.0f, .rate = rule_.rate};
-  std::int64_t at = 0;
   for (const std::size_t i : fragment.groups) {
     const Outer& outer = outer_[i];
-    const Tensor learned = fragment.sum.flat_range(at, at + outer.weights.elements());
-    ops::sgd_step(outer_ctx_, rule, outer.weights, learned, outer.momentum, outer.weights);
+    for (std::size_t part = 0; part < outer.arriving.size(); ++part) {
+      const FlatRange here = outer.elements(part);
+      const auto of_part = [&](const Tensor& shard) {
+        return shard.defined() ? shard.flat_range(here.begin, here.end) : Tensor();
+      };
+      const Tensor weights = of_part(outer.weights);
+      ops::sgd_step(outer_ctx_, rule, weights, outer.arriving[part], of_part(outer.momentum),
+                    weights);
+    }
     const Tensor& values = outer.group->values();
-    if (rule_.mix == 0.0f) {
+    if (mix == 0.0f) {
       ops::cast(ctx_, outer.weights, values);
     } else {
-      ops::scale(ctx_, values, rule_.mix);
-      ops::add_scaled(ctx_, outer.weights, 1.0f - rule_.mix, values);
+      ops::scale(ctx_, values, mix);
+      ops::add_scaled(ctx_, outer.weights, 1.0f - mix, values);
     }
-    at += outer.weights.elements();
   }
 }
 
-void Meeting::take_states(const Fragment& fragment, float targets) {
-  std::int64_t next = 1;
-  for (const Tensor& state : fragment.numbers.elements() > 1 ? states() : Tensors()) {
-    ops::cast(ctx_, fragment.numbers.flat_range(next, next + state.elements()), state);
-    ops::scale(ctx_, state, 1.0f / targets);
-    next += state.elements();
+std::vector<Meeting::Kept> Meeting::kept() const {
+  std::vector<Kept> all;
+  for (const Fragment& fragment : fragments_) {
+    const std::int64_t each = fragment.sum.elements() / copies_.size();
+    const std::int64_t own = each * copies_.rank();
+    std::int64_t unit = 0;
+    for (const std::size_t i : fragment.groups) {
+      for (std::size_t part = 0; part < outer_[i].arriving.size(); ++part) {
+        const FlatRange here = outer_[i].elements(part);
+        const std::int64_t begin = unit + here.begin % kUnit;  // in the sum
+        unit += extent_in_sum(here);
+        // `values` are of elements of the sum from `first` on.
+        const auto add = [&](const Tensor& values, std::int64_t first, bool of_sum) {
+          if (!values.defined()) return;
+          const FlatRange both = intersection({begin, begin + here.end - here.begin},
+                                              {first, first + values.elements()});
+          if (both.begin >= both.end) return;
+          all.push_back({outer_[i].group, here.begin + both.begin - begin,
+                         values.flat_range(both.begin - first, both.end - first), of_sum});
+        };
+        add(fragment.exchange->kept_of_term(), own, false);
+        add(fragment.exchange->kept_of_result(), own + fragment.exchange->first_owned(), true);
+      }
+    }
   }
+  return all;
+}
+
+void Meeting::exchange() {
+  for (const Outer& outer : outer_) {
+    const Tensor& values = outer.group->values();
+    const Tensor kept = ctx_.allocate(values.shape(), values.dtype(), MemoryUse::kWorkspace);
+    ops::cast(ctx_, values, kept);
+    ops::cast(ctx_, outer.weights, values);
+    ops::cast(ctx_, kept, outer.weights);
+  }
+  step_.values_changed();
 }
 
 }  // namespace trireme::parallel

@@ -111,6 +111,10 @@ QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_s
   grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
   queued.targets_ = sums[0];
   queued.stop_ = sums[1] > 0;
+  queued.all_targets_ = queued.targets_;
+  if (across_ != nullptr) {
+    queued.all_targets_ = across_->all_reduce_host(queued.targets_, ReduceOp::kSum);
+  }
   if (options_.work.known()) {
     work_ = options_.work;
     TRIREME_CHECK(
@@ -189,12 +193,12 @@ void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
 QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
-  queued.computes_ = queued.targets_ > 0 || ctx_.dry;  // a dry run does not know its targets
+  queued.computes_ = queued.all_targets_ > 0 || ctx_.dry;  // a dry run does not know its targets
   if (!queued.computes_) return queued;
   ops::write_step_inputs(ctx_, {.step = step,
                                 .random_key = random_key,
                                 .learning_rate = learning_rate,
-                                .gradient_scale = 1.0f / static_cast<float>(queued.targets_)});
+                                .gradient_scale = 1.0f / static_cast<float>(queued.all_targets_)});
   // Every step changes the weights, so a captured step must gather them too.
   stage_.weights().trained();
   const auto computed = capture_->run(mine, step, [this](auto batches) { compute(batches); });
@@ -204,8 +208,16 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
   return queued;
 }
 
+void TrainerStep::add_up_islands() {
+  for (const nn::FlatGroup* group : stage_.trained_groups()) {
+    across_->all_reduce(ctx_.stream, group->gradient_shard(), ReduceOp::kSum)
+        .wait_on(ctx_.stream);
+  }
+}
+
 void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   add_up_gradients(mine);
+  if (across_ != nullptr) add_up_islands();
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
   clip_->run(ctx_);
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "trireme/parallel/compressed_sum.h"
 #include "trireme/parallel/trainer_step.h"
 
 namespace trireme::parallel {
@@ -20,9 +22,7 @@ struct MeetingRule {
   // The blocks of the model are cut into so many runs of neighbours, which meet apart from each
   // other: Douillard et al., "Streaming DiLoCo with overlapping communication", 2025.
   int fragments = 1;
-  // The share of the island's own weights in those that it goes on with; the rest are the outer
-  // ones. 0: all are.
-  float mix = 0.0f;
+  int bits = 32;  // in which outer gradients travel: see CompressedSum
 };
 
 class Meeting {
@@ -34,40 +34,85 @@ class Meeting {
   // The outer weights are those of now, which must be the same on all islands; momentum is zero.
   void begin();
 
-  // Collective over the islands and the grid, as is finish(), in one order on all ranks. Sends what
-  // the island has learned of a fragment; the result may come while steps go on. `targets`: the
+  // Collective over the islands and the grid, as are the two below, in one order on all ranks. No
+  // step may be queued. Sends what the island has learned of a fragment; the sum may arrive while
+  // steps go on. With the last fragment the states become the means of the islands'. `targets`: the
   // island's since the fragment's last meeting. Returns whether it counts: an island whose weights
-  // are not finite sends nothing. No step may be queued.
+  // are not finite sends nothing.
   bool start(int fragment, std::int64_t targets);
   // Ends what start() has begun, which must happen before this object ends. Takes the outer step of
-  // the fragment and brings its weights back. Without an island that counts
-  // the outer weights stay. With the last fragment come the means of the states. Returns the
-  // targets of the islands that count. No step may be queued.
-  double finish(int fragment);
+  // the fragment and brings its weights back; `mix` is the share of the island's own weights in
+  // those that it goes on with. Without an island that counts the outer weights stay.
+  void finish(int fragment, float mix = 0.0f);
+  // Sends the second half of what travels in few bits, about half way between the two. Does nothing
+  // where that has been done.
+  void turn(int fragment);
+  // Waits until the sum of a fragment under way is here, as checkpoints need it.
+  void arrive(int fragment);
+
+  bool under_way(int fragment) const { return at(fragment).under_way; }
+  // The targets of the islands that count in a meeting that is under way.
+  double targets(int fragment) const { return double{at(fragment).targets}; }
+  // A fragment is under way whose sum was written to Outer::arriving, as another start had it.
+  void resume(int fragment, double targets);
+
+  // The values of the groups become the outer weights, and again what they were: for evaluations
+  // between steps.
+  void exchange();
 
   // What is kept of the elements of a group's shard besides its values: fp32, (shard_extent()).
   struct Outer {
     const nn::FlatGroup* group;
     Tensor weights;
     Tensor momentum;  // undefined without momentum
+    int fragment = 0;
+    // The mean of what the islands have learned, of a fragment under way, after arrive(): by part
+    // of the group (FlatGroup::parts).
+    Tensors arriving;
+
+    FlatRange elements(std::size_t part) const {  // of the shard
+      const nn::FlatGroup::Part& one = group->parts()[part];
+      return {one.at, one.at + one.elements.end - one.elements.begin};
+    }
   };
   // That of each group that trains, in the order of the stage.
   const std::vector<Outer>& outer() const { return outer_; }
 
+  // What few bits have lost (CompressedSum), to be sent with the next outer gradient: of elements
+  // of a group's shard, from `begin` on. The copies of a shard divide it among them.
+  struct Kept {
+    const nn::FlatGroup* group;
+    std::int64_t begin;
+    Tensor values;
+    bool of_sum;  // of the mean, which the islands divide among them, not of the island's own part
+  };
+  // Nothing with 32 bits.
+  std::vector<Kept> kept() const;
+
  private:
   struct Fragment {
     std::vector<std::size_t> groups;  // of outer_
-    Tensor sum;                       // fp32, padded: each copy's part has whole units
-    Tensor numbers;                   // fp32: the targets, and of the last fragment the states
-    Work sums, counts;
+    // fp32. Each part of a group lies in units of its own, as it lies in the group's: so few bits
+    // have a scale for each unit of a parameter, whatever shares its memory here, and the copies of
+    // a parameter stay equal.
+    Tensor sum;
+    Tensor numbers;  // fp32: the targets, and of the last fragment the states
+    float targets = 0.0f;
+    bool under_way = false, turned = false, arrived = false;
+    std::unique_ptr<CompressedSum> exchange;  // of this copy's part
   };
+  Fragment& at(int fragment) { return fragments_.at(static_cast<std::size_t>(fragment)); }
+  const Fragment& at(int fragment) const {
+    return fragments_.at(static_cast<std::size_t>(fragment));
+  }
   std::vector<int> fragments_of_groups(int fragments) const;
   void form_fragments(int fragments);
   bool is_finite(const Tensor& sum);
   Tensor part_of_copy(const Tensor& sum) const;
-  std::vector<Tensor> states() const;
-  void take_step(const Fragment& fragment, float targets);
-  void take_states(const Fragment& fragment, float targets);
+  Tensors states() const;
+  // Adds up targets, and states where the fragment has them.
+  void add_up_numbers(Fragment& fragment, float targets);
+  void take_step(const Fragment& fragment, float mix);
 
   ops::Context& ctx_;
   ops::Context outer_ctx_;  // with a StepState of outer steps

@@ -68,7 +68,8 @@ class QueuedStep {
 
  private:
   friend class TrainerStep;
-  std::int64_t targets_ = 0;
+  std::int64_t targets_ = 0;      // of the island
+  std::int64_t all_targets_ = 0;  // that gradients are divided by: of the islands that are joined
   bool stop_ = false;
   bool computes_ = true;      // false: no sample has a target, and nothing is to be computed
   bool counts_loss_ = false;  // this rank contributes its replica's loss
@@ -109,6 +110,9 @@ class TrainerStep {
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
+  // Steps from now on are of all islands: `across` (Islands::across) adds up gradients and targets.
+  // nullptr: they are of this one alone. No step may be queued or captured.
+  void join_islands(Communicator* across) { across_ = across; }
   // Call it once initial values were drawn or read. Averages of the weights and of states for which
   // `of` holds, by name, begin with what they average.
   void begin_averages(const std::function<bool(const std::string& name)>& of);
@@ -140,6 +144,7 @@ class TrainerStep {
  private:
   QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop);
   void add_up_gradients(std::span<const nn::MicroBatch> mine);
+  void add_up_islands();
   void compute(std::span<const nn::MicroBatch> mine);
   // Tells this replica's micro-batches which of the step's they are, if the stage has states.
   void number(std::span<nn::MicroBatch> mine) const;
@@ -159,6 +164,7 @@ class TrainerStep {
   Tensor norm_limbs_;       // (kExactLimbs) int64
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;
+  Communicator* across_ = nullptr;  // see join_islands
 };
 
 }  // namespace trireme::parallel
