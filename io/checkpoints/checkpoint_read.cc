@@ -132,7 +132,7 @@ const CheckpointTensor& find_for(const CheckpointContents& contents, const std::
 }  // namespace
 
 struct Checkpoint::Impl {
-  PosixFile file;
+  std::shared_ptr<const PosixFile> file;
   CheckpointContents contents;
 };
 
@@ -146,8 +146,9 @@ Checkpoint Checkpoint::open(Communicator& comm, const std::string& path) {
   std::shared_ptr<const Impl> impl;
   std::vector<std::uint64_t> sums;
   run_together(comm, [&] {
-    impl = std::make_shared<const Impl>(Impl{open_checkpoint(path), std::move(contents)});
-    sums = partial_sums(comm.rank(), comm.size(), impl->file, impl->contents);
+    impl = std::make_shared<const Impl>(
+        Impl{std::make_shared<const PosixFile>(open_checkpoint(path)), std::move(contents)});
+    sums = partial_sums(comm.rank(), comm.size(), *impl->file, impl->contents);
   });
   sum_modular(comm, sums);
   check_sums(path, impl->contents, sums);
@@ -161,13 +162,28 @@ CheckpointContents verify_checkpoint(const std::string& path) {
 }
 
 const std::string& Checkpoint::path() const {
-  return impl_->file.path();
+  return impl_->file->path();
 }
 const CheckpointInfo& Checkpoint::info() const {
   return impl_->contents.info;
 }
 const CheckpointContents& Checkpoint::contents() const {
   return impl_->contents;
+}
+
+Checkpoint Checkpoint::renamed(const std::function<std::string(const std::string&)>& name) const {
+  std::map<std::string, CheckpointTensor> tensors;
+  for (const CheckpointTensor& tensor : impl_->contents.tensors) {
+    std::string now = name(tensor.name);
+    if (!now.empty()) tensors.insert_or_assign(std::move(now), tensor);
+  }
+  CheckpointContents contents = impl_->contents;
+  contents.tensors.clear();
+  for (auto& [now, tensor] : tensors) {
+    tensor.name = now;
+    contents.tensors.push_back(tensor);
+  }
+  return Checkpoint(std::make_shared<const Impl>(Impl{impl_->file, std::move(contents)}));
 }
 
 void Checkpoint::check(Communicator& comm, std::span<const TensorSlice> wanted) const {
@@ -181,7 +197,7 @@ void Checkpoint::check(Communicator& comm, std::span<const TensorSlice> wanted) 
 
 void Checkpoint::read(const ReadGroups& groups, std::span<const TensorSlice> wanted) const {
   check(groups.world, wanted);
-  read_shared(groups, impl_->file, impl_->contents, wanted);
+  read_shared(groups, *impl_->file, impl_->contents, wanted);
 }
 
 void Checkpoint::read(Communicator& comm, std::span<const TensorSlice> wanted) const {

@@ -131,6 +131,61 @@ void check_same_bits(const Config& config) {
   }
 }
 
+// Keys of meetings where there are none would do nothing.
+void check_sync(const Config& config) {
+  const Config::Sync& sync = config.sync;
+  const Config::Sync usual{};
+  const auto refuse = [](bool differs, std::string_view key, const auto& value,
+                         std::string_view why) {
+    if (!differs) return;
+    throw ConfigError(fmt::format("sync.{} is {}, but {}: leave it out", key, value, why));
+  };
+  const std::optional<int> every = steps_between_meetings(config);
+  if (!every) {
+    constexpr std::string_view kNone = "there is one island (grid.islands) and no sync.every";
+    refuse(sync.outer != usual.outer, "outer", sync.outer, kNone);
+    refuse(sync.lr != usual.lr, "lr", sync.lr, kNone);
+    refuse(sync.momentum != usual.momentum, "momentum", sync.momentum, kNone);
+    refuse(sync.first != usual.first, "first", sync.first, kNone);
+    refuse(sync.fragments != usual.fragments, "fragments", sync.fragments, kNone);
+    refuse(sync.delay != usual.delay, "delay", sync.delay, kNone);
+    refuse(sync.mix != usual.mix, "mix", sync.mix, kNone);
+    refuse(sync.reduce != usual.reduce, "reduce", sync.reduce, kNone);
+    return;
+  }
+  if (sync.outer == "average") {
+    refuse(sync.lr != usual.lr, "lr", sync.lr, "sync.outer is average");
+    refuse(sync.momentum != usual.momentum, "momentum", sync.momentum, "sync.outer is average");
+  }
+  refuse(sync.mix != usual.mix && sync.delay == 0, "mix", sync.mix,
+         "without sync.delay an island goes on with the outer weights alone");
+  if (sync.delay >= *every) {
+    throw ConfigError(fmt::format(
+        "sync.delay is {}, but a fragment meets again after {} steps (sync.every): give fewer",
+        sync.delay, *every));
+  }
+  if (sync.fragments > *every) {
+    throw ConfigError(fmt::format(
+        "sync.fragments is {}, but at most one meets after each of the {} steps of sync.every",
+        sync.fragments, *every));
+  }
+  if (config.grid.islands == 1) {
+    refuse(sync.reduce != usual.reduce, "reduce", sync.reduce,
+           "one island (grid.islands) sends nothing");
+    return;
+  }
+  if (config.comm.tune) {
+    throw ConfigError(
+        "comm.tune tries algorithms in the steps of all ranks, which islands (grid.islands) do not "
+        "have: leave it out");
+  }
+  if (sync.first > 0 && config.cuda.graphs) {
+    throw ConfigError(
+        "cuda.graphs captures one kind of step, and the first sync.first steps are of another: "
+        "leave one out");
+  }
+}
+
 // The keys in steps that may be given in epochs. Those without a value are left out.
 std::vector<Steps*> all_steps(Config& config) {
   std::vector<Steps*> all = {&config.run.steps, &config.eval.every, &config.check.copies,
@@ -163,7 +218,8 @@ void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
   if (std::ranges::none_of(all, [](const Steps* steps) { return steps->epochs().has_value(); })) {
     return;
   }
-  for (Steps* steps : all) steps->resolve(samples_per_epoch, config.batch.global);
+  for (Steps* steps : all)
+    steps->resolve(samples_per_epoch, config.batch.global * config.grid.islands);
   check_config_without_data(config);
 }
 
@@ -175,6 +231,11 @@ std::optional<int> micro_of_keys(const Config& config) {
 
 void write_out_micro(Config& config) {
   if (const std::optional<int> micro = micro_of_keys(config)) config.batch.micro = *micro;
+}
+
+std::optional<int> steps_between_meetings(const Config& config) {
+  if (config.sync.every || config.grid.islands == 1) return config.sync.every;
+  return Config::Sync::kUsualEvery;
 }
 
 int runs_of_batch(const Config& config) {
@@ -223,6 +284,7 @@ void check_config_without_data(const Config& config) {
   check_data_of_family(config);
   check_batch(config);
   check_same_bits(config);
+  check_sync(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
   check_optimizer(config);

@@ -335,7 +335,49 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               "file with a rank, or a node for all of its ranks, on each line; on CPUs the results "
               "have the same bits in every order, with comm.order tree and comm.reduce fp32",
               not_empty(), OnChange::kSums);
+  options.add("grid.islands", grid.islands, "islands",
+              "each has so large a grid of its own, with batch.global samples a step, and trains "
+              "alone between meetings (sync.*): for links that are too slow for the gradients of "
+              "every step; neighbouring ranks of the launcher's order form an island",
+              between(1, limits::kRanks), OnChange::kResults);
   options.paths({"grid.order"});
+}
+
+void add_sync_keys(Options& options, Config::Sync& sync) {
+  options.add("sync.every", sync.every, "steps",
+              "islands meet after so many steps of their own; auto: 50 with several of them, and "
+              "never with one",
+              between(1, limits::kCount), OnChange::kResults);
+  options.add("sync.outer", sync.outer, "",
+              "what a meeting makes of the islands' weights; nesterov: a step of SGD with "
+              "Nesterov's momentum along what they have learned, by sync.lr and sync.momentum "
+              "(DiLoCo); average: their mean, by the targets that each has seen (local SGD)",
+              one_of({"nesterov", "average"}), OnChange::kResults);
+  options.add("sync.lr", sync.lr, "per meeting", "sync.outer nesterov: the outer learning rate",
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
+  options.add("sync.momentum", sync.momentum, "", "sync.outer nesterov: the outer momentum",
+              at_least_and_below(0, 1), OnChange::kResults);
+  options.add("sync.first", sync.first, "steps",
+              "so many steps at first have the gradients of all islands, as in a run without "
+              "islands of as many samples; then they meet (post-local SGD)",
+              between(0, limits::kCount), OnChange::kResults);
+  options.add("sync.fragments", sync.fragments, "parts of the model",
+              "runs of neighbouring blocks that meet one after the other, each every sync.every "
+              "steps (streaming DiLoCo)",
+              between(1, limits::kLayers), OnChange::kResults);
+  options.add("sync.delay", sync.delay, "steps",
+              "so many steps compute while what islands have learned travels; fewer than "
+              "sync.every",
+              between(0, limits::kCount), OnChange::kResults);
+  options.add("sync.mix", sync.mix, "share",
+              "with sync.delay: the share of the island's own weights in those that it goes on "
+              "with after a meeting",
+              at_least_and_below(0, 1), OnChange::kResults);
+  options.add("sync.reduce", sync.reduce, "",
+              "the type in which what islands have learned travels between them; intN: N bits an "
+              "element, with a scale for each 256; what fewer bits lose is sent with the next "
+              "meeting",
+              one_of({"fp32", "bf16", "int8", "int4", "int2"}), OnChange::kResults);
 }
 
 void add_recompute_keys(Options& options, Config::Recompute& recompute) {
@@ -573,6 +615,7 @@ void add_config_keys(Options& options, Config& config) {
   add_gradient_keys(options, config.optim);
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
+  add_sync_keys(options, config.sync);
   add_shard_keys(options, config.shard);
   add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);

@@ -34,7 +34,7 @@ PreparedInference::PreparedInference(Runtime& ranks, const InferenceRequest& wan
       grid(runtime, shape, place(wanted, use)),
       model(device.context, grid, checkpoint, plan) {
   runtime.set_timeout(wanted.timeout);
-  const std::string fault = fault_of_weights(device.context, model.stage());
+  const std::string fault = fault_of_weights(device.context, model.stage(), runtime.world());
   if (!fault.empty() && runtime.rank() == 0) report_line(checkpoint.path() + ": " + fault);
 }
 

@@ -228,7 +228,7 @@ void choose_nodes(JobPoint& point, const JobRequest& request, bool most) {
     const std::int64_t ranks = std::int64_t{nodes} * request.tasks_per_node;
     if (ranks > kMostGridRanks) continue;
     try {
-      resolve_run_grid(point.config, static_cast<int>(ranks));
+      resolve_run_grid(point.config, ranks_of_island(point.config, static_cast<int>(ranks)));
     } catch (const ConfigError&) {
       continue;
     }
@@ -276,7 +276,7 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
   if (ranks > kMostGridRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
   const models::Model model = models::resolve(config.model, facts(config));
   try {
-    point.grid = resolve_run_grid(config, static_cast<int>(ranks));
+    point.grid = resolve_run_grid(config, ranks_of_island(config, static_cast<int>(ranks)));
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format(
         "{} x {} tasks: {}{}", counted(point.nodes, "node"), request.tasks_per_node, error.what(),

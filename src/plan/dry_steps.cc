@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/islands.h"
 #include "trireme/parallel/gradient_reducer.h"
 #include "trireme/parallel/tree_sum.h"
 
@@ -38,17 +39,19 @@ std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const DryRunInput& i
 struct Rank {
   DryRank runtime;
   ops::Context ctx;
+  Islands islands;
   ProcessGrid grid;
   std::string_view between_steps = {};  // what is done there now; empty: a step
 
   Rank(const DryRunInput& input, int place)
       : runtime({.rank = place,
-                 .size = input.grid.ranks(),
+                 .size = input.grid.ranks() * input.islands,
                  .nccl = input.device.nccl,
                  .keeps_order = input.keeps_order}),
         ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory)
                                    : ops::make_dry_context(input.device.threads)),
-        grid(runtime, input.grid) {
+        islands(runtime, input.grid, input.islands),
+        grid(runtime, input.grid, islands.ranks()) {
     ctx.allocator->reached({.name = "start"});
     runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
       if (!between_steps.empty()) return;
@@ -99,10 +102,18 @@ void recompute_states(const DryRunInput& input, Rank& rank, parallel::TrainerSte
   step.use_averages(false);
 }
 
+void meet(Rank& rank, parallel::Meeting& meeting, int fragments) {
+  rank.leave_steps("meeting");
+  for (int fragment = 0; fragment < fragments; ++fragment) meeting.start(fragment, 1);
+  for (int fragment = 0; fragment < fragments; ++fragment) meeting.finish(fragment);
+}
+
 void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunResult& result) {
   parallel::StepOptions options = input.step;
   options.work = options.work.shortened(left_out);
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
+  std::optional<parallel::Meeting> meeting;
+  if (input.meeting) meeting.emplace(rank.ctx, step, rank.islands.across(), *input.meeting);
   step.connect(input.micro, input.model.length);
   constexpr auto kManySteps = std::numeric_limits<std::int32_t>::max();
   const int count = result.micro_batches;
@@ -112,6 +123,7 @@ void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunR
     step.train(make_batches(rank.ctx, input, step.stage(), count), number, 1e-3f, 1);
   }
   rank.take_step_into(result);
+  if (meeting) meet(rank, *meeting, input.meeting->fragments);
   if (input.recomputed_steps > 0) recompute_states(input, rank, step, count);
   rank.take_memory_into(result);
 }

@@ -57,6 +57,10 @@ void MetricsLog::write(const StepMetrics& m) {
         static_cast<std::int64_t>(m.memory_peak[use]);
   }
   if (m.loss_scale) object["loss_scale"] = *m.loss_scale;
+  if (!m.losses_of_islands.empty()) {
+    Json& losses = object["island_losses"] = Json::array();
+    for (const double loss : m.losses_of_islands) losses.push_back(loss);
+  }
   if (m.skipped) object["skipped"] = true;
   if (m.no_targets) object["no_targets"] = true;
   append(object);

@@ -12,10 +12,23 @@ namespace trireme {
 namespace {
 
 const std::string kParameters = "parameters/", kStates = "state/", kOptimizer = "optimizer/";
+const std::string kOuter = "outer/";
 const std::string kAveragesOfStates = "state/average/";
 
 std::string name_of_state(std::string_view parameter, std::string_view state) {
   return fmt::format("{}{}/{}", kOptimizer, parameter, state);
+}
+
+// Adds a part of a group's shard, whose elements these are.
+void add_part(const parallel::Stage& stage, const std::string& name, const Tensor& elements,
+              const nn::FlatGroup::Part& part, std::vector<TensorSlice>& slices) {
+  const nn::Placement& placement = part.parameter->placement();
+  for (const nn::Slab& slab : nn::slabs_of(placement, part.elements)) {
+    const std::int64_t begin = slab.at - part.elements.begin;
+    slices.push_back({name, placement.global, slab.start, slab.extent, std::nullopt,
+                      elements.flat_range(begin, begin + slab.local.elements()).reshape(slab.local),
+                      stage.stream()});
+  }
 }
 
 void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& optimizer,
@@ -36,27 +49,16 @@ void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& opti
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
   std::vector<TensorSlice> slices;
-  const auto add = [&](const std::string& name, const Tensor& elements,
-                       const nn::FlatGroup::Part& part) {
-    const nn::Placement& placement = part.parameter->placement();
-    for (const nn::Slab& slab : nn::slabs_of(placement, part.elements)) {
-      const std::int64_t begin = slab.at - part.elements.begin;
-      slices.push_back(
-          {name, placement.global, slab.start, slab.extent, std::nullopt,
-           elements.flat_range(begin, begin + slab.local.elements()).reshape(slab.local),
-           stage.stream()});
-    }
-  };
   const auto written =
       nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
       const std::string& name = part.parameter->name();
-      add(kParameters + name, nn::FlatGroup::view(group.values(), part), part);
+      add_part(stage, kParameters + name, nn::FlatGroup::view(group.values(), part), part, slices);
       if (optimizer == nullptr) continue;
       for (const auto& [state, elements] : optimizer->states(i, part)) {
-        add(name_of_state(name, state), elements, part);
+        add_part(stage, name_of_state(name, state), elements, part, slices);
       }
     }
   }
@@ -72,6 +74,68 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     if (optimizer == nullptr || !state->average().defined()) continue;
     slices.push_back(TensorSlice::whole(kAveragesOfStates + state->name(), state->average()));
     slices.back().stream = stage.stream();
+  }
+  return slices;
+}
+
+namespace {
+
+// The elements of a part of a group, or of a piece of one that is written here.
+Tensor arriving_of(const parallel::Meeting::Outer& outer, const nn::FlatGroup::Part& piece) {
+  const auto& parts = outer.group->parts();
+  const auto whole = std::ranges::find(parts, piece.parameter, &nn::FlatGroup::Part::parameter);
+  const std::int64_t begin = piece.at - whole->at;
+  const std::int64_t count = piece.elements.end - piece.elements.begin;
+  return outer.arriving[static_cast<std::size_t>(whole - parts.begin())].flat_range(begin,
+                                                                                    begin + count);
+}
+
+}  // namespace
+
+std::vector<TensorSlice> outer_slices(const parallel::Stage& stage,
+                                      const parallel::Meeting& meeting, bool owned_only) {
+  std::vector<TensorSlice> slices;
+  const auto written =
+      nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
+  for (const parallel::Meeting::Outer& outer : meeting.outer()) {
+    const auto at = std::ranges::find(stage.groups(), outer.group) - stage.groups().begin();
+    const auto& parts = owned_only ? written[static_cast<std::size_t>(at)] : outer.group->parts();
+    for (const nn::FlatGroup::Part& part : parts) {
+      const std::string& name = part.parameter->name();
+      const auto add = [&](const std::string& called, const Tensor& elements) {
+        add_part(stage, called, elements, part, slices);
+      };
+      add(kParameters + name, nn::FlatGroup::view(outer.weights, part));
+      if (outer.momentum.defined()) {
+        add(kOuter + name + "/momentum", nn::FlatGroup::view(outer.momentum, part));
+      }
+      if (meeting.under_way(outer.fragment)) {
+        add(kOuter + name + "/arriving", arriving_of(outer, part));
+      }
+    }
+  }
+  return slices;
+}
+
+std::vector<TensorSlice> kept_slices(const parallel::Stage& stage, const parallel::Meeting& meeting,
+                                     bool owned_only) {
+  std::vector<TensorSlice> slices;
+  const ProcessGrid& grid = stage.grid();
+  for (const parallel::Meeting::Kept& kept : meeting.kept()) {
+    const FlatRange here{kept.begin, kept.begin + kept.values.elements()};
+    for (const nn::FlatGroup::Part& part : kept.group->parts()) {
+      // The ranks of a replica that have a parameter keep the same of it.
+      const nn::Residence& held = part.parameter->residence();
+      if (owned_only && held.copy(grid.shape(), grid.index(kAllAxes), kModelAxes) != 0) continue;
+      const std::int64_t count = part.elements.end - part.elements.begin;
+      const FlatRange both = intersection(here, {part.at, part.at + count});
+      if (both.begin >= both.end) continue;
+      const std::int64_t first = part.elements.begin + both.begin - part.at;
+      const std::string& name = part.parameter->name();
+      add_part(stage, kept.of_sum ? kOuter + name + "/kept" : "kept/" + name,
+               kept.values.flat_range(both.begin - here.begin, both.end - here.begin),
+               {part.parameter, {first, first + both.end - both.begin}, both.begin}, slices);
+    }
   }
   return slices;
 }

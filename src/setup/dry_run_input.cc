@@ -18,6 +18,8 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
   return {.model = model.plan,
           .step = step_options(config, model.plan, grid),
           .grid = grid,
+          .islands = config.grid.islands,
+          .meeting = meeting_rule(config, model.plan),
           .micro = config.batch.micro,
           .recomputed_steps = recomputed_steps(config, model.plan),
           .make_batch =
@@ -33,7 +35,7 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
 
 plan::DryDevice dry_device(const Config& config, const GridShape& grid, int threads) {
   return {.threads = config.run.threads.value_or(threads),
-          .nccl = nccl_carries(device_request(config), grid.ranks())};
+          .nccl = nccl_carries(device_request(config), grid.ranks() * config.grid.islands)};
 }
 
 plan::DryDevice dry_device(const ComputeDevice& device) {

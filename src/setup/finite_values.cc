@@ -28,7 +28,7 @@ std::string FiniteValues::fault(Communicator& comm) const {
                      shown(comm.broadcast_text(first_, lowest)));
 }
 
-std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage) {
+std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage, Communicator& world) {
   FiniteValues values;
   for (const TensorSlice& slice : checkpoint_slices(stage, nullptr, /*owned_only=*/true)) {
     const Tensor flat = slice.local.reshape({slice.local.elements()});
@@ -36,7 +36,7 @@ std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage) {
       values.look_at(slice.name, part);
     });
   }
-  return values.fault(stage.grid().world());
+  return values.fault(world);
 }
 
 }  // namespace trireme

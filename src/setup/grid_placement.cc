@@ -63,7 +63,9 @@ Placement place_grid(Runtime& runtime, const std::string& wanted, const GridShap
   placement.order.resize(static_cast<std::size_t>(runtime.size()));
   std::iota(placement.order.begin(), placement.order.end(), 0);
   if (wanted == "auto") {
-    if (runtime.nodes() > 1) placement = cheapest(runtime, shape, traffic, network);
+    // Islands are neighbours in the launcher's order.
+    if (runtime.nodes() > 1 && shape.ranks() == runtime.size())
+      placement = cheapest(runtime, shape, traffic, network);
   } else if (wanted != "rank") {
     const std::string text =
         runtime.world().read_once([&] { return read_small_file("grid.order", wanted); });

@@ -216,6 +216,16 @@ std::vector<int> possible_micro(const Config& config, const GridShape& grid) {
   return possible;
 }
 
+int ranks_of_island(const Config& config, int ranks) {
+  const int islands = config.grid.islands;
+  if (ranks % islands == 0) return ranks / islands;
+  int fewer = std::min(islands, ranks);
+  while (ranks % fewer != 0) --fewer;
+  throw ConfigError(
+      fmt::format("grid.islands is {}, which does not divide {} ranks into equal islands; {} would",
+                  islands, ranks, fewer));
+}
+
 GridShape resolve_run_grid(const Config& config, int ranks) {
   const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
   Config settled = config;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/config/optimizer_config.h"
 #include "trireme/plan/dry_run.h"
@@ -129,6 +132,24 @@ ops::LossScaling loss_scaling(const Config& config) {
     return ops::LossScaling::fixed(static_cast<float>(*scale));
   }
   return {.interval = config.optim.loss_scale_interval};
+}
+
+std::optional<parallel::MeetingRule> meeting_rule(const Config& config,
+                                                  const nn::ModelPlan& model) {
+  if (!steps_between_meetings(config)) return std::nullopt;
+  const Config::Sync& sync = config.sync;
+  if (sync.fragments > std::ssize(model.blocks)) {
+    throw ConfigError(fmt::format("sync.fragments is {}, but the model has {} blocks",
+                                  sync.fragments, model.blocks.size()));
+  }
+  const std::map<std::string_view, int> bits = {
+      {"fp32", 32}, {"bf16", 16}, {"int8", 8}, {"int4", 4}, {"int2", 2}};
+  parallel::MeetingRule rule{.fragments = sync.fragments, .bits = bits.at(sync.reduce)};
+  if (sync.outer == "nesterov") {
+    rule.rate = static_cast<float>(sync.lr);
+    rule.momentum = static_cast<float>(sync.momentum);
+  }
+  return rule;
 }
 
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,

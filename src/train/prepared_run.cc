@@ -106,7 +106,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   ComputeDevice device =
       chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config));
   NetworkOfJob network = plan_network(runtime, config);
-  const GridShape grid = resolve_run_grid(config, runtime.size());
+  const GridShape grid = resolve_run_grid(config, ranks_of_island(config, runtime.size()));
   // The keys of the model determine what a sample is, and the data determine how many tokens or
   // classes there are.
   std::shared_ptr<const tasks::TaskData> train_data =
@@ -122,7 +122,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   Placement placement =
       place_grid(runtime, config.grid.order, shards.shape, shards.traffic, network.network);
   std::optional<FabricRecord> fabric;
-  if (runtime.rank() == 0) {
+  if (runtime.rank() == 0 && config.grid.islands == 1) {
     fabric =
         make_fabric_record(network, runtime.hosts(), placement.order, shards.shape, shards.traffic);
   }
@@ -149,7 +149,8 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
 
 PreparedRun::PreparedRun(RunPlan plan)
     : RunPlan(std::move(plan)),
-      grid(runtime, shape, placement.order),
+      islands(runtime, shape, config.grid.islands, placement.order),
+      grid(runtime, shape, islands.ranks()),
       tuner(tune_before_steps()),
       step(device.context, grid, model.plan, options_of_step()),
       attention(choose_attention()),
@@ -166,9 +167,11 @@ std::int64_t PreparedRun::checkpoint_bytes() const {
 }
 
 BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t steps) const {
-  const auto global = static_cast<std::uint64_t>(config.batch.global);
+  const auto all = static_cast<std::uint64_t>(samples_of_step());
   const auto micro = static_cast<std::uint64_t>(config.batch.micro);
-  const auto begin = static_cast<std::uint64_t>(first_sample);
+  const auto begin =
+      static_cast<std::uint64_t>(first_sample) +
+      static_cast<std::uint64_t>(islands.index()) * static_cast<std::uint64_t>(config.batch.global);
   const auto count = static_cast<std::uint64_t>(steps);
   return [=, mine = step.options().work.of(grid.index(kDataAxes))](
              std::uint64_t of_step) -> std::optional<std::vector<std::uint64_t>> {
@@ -176,7 +179,7 @@ BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t 
     std::vector<std::uint64_t> samples;
     for (const parallel::Micro& one : mine) {
       const std::uint64_t first =
-          begin + of_step * global + static_cast<std::uint64_t>(one.number) * micro;
+          begin + of_step * all + static_cast<std::uint64_t>(one.number) * micro;
       for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
     }
     return samples;

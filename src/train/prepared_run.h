@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/islands.h"
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
@@ -42,7 +43,7 @@ struct RunPlan {
   NetworkOfJob network;  // for which the communicators are planned
   std::shared_ptr<const tasks::TaskData> train_data;
   models::Model model;
-  GridShape shape;
+  GridShape shape;                                         // of an island
   std::shared_ptr<const tasks::TaskData> validation_data;  // null: there are none
   Placement placement;
   std::optional<FabricRecord> fabric;  // on the leading rank, where a network is known
@@ -64,11 +65,16 @@ struct PreparedRun : RunPlan {
 
   // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
   std::int64_t checkpoint_bytes() const;
+  // The samples of a step of all islands, each of which takes batch.global of them in turn.
+  std::int64_t samples_of_step() const {
+    return std::int64_t{config.batch.global} * islands.count();
+  }
   // This replica's samples of `steps` steps, of which the first begins with `first_sample` of the
   // training data.
   BatchPlan samples_of_steps(std::int64_t first_sample, std::int64_t steps) const;
 
-  ProcessGrid grid;
+  Islands islands;
+  ProcessGrid grid;                     // of this rank's island
   std::optional<AlgorithmTuner> tuner;  // with comm.tune, on ranks that talk over MPI
   parallel::TrainerStep step;
   ops::AttentionChoice attention;

@@ -99,7 +99,8 @@ std::string RunCheckpoints::newest_before(const std::string& checkpoint, std::in
 // Collective over the world. Throws CheckpointError if what was read has weights that are NaN or
 // infinite. `goes_on`: the run goes on from there; otherwise it only takes the weights.
 void RunCheckpoints::check_finite(const Checkpoint& checkpoint, bool goes_on) const {
-  const std::string fault = fault_of_weights(run_.device.context, run_.step.stage());
+  const std::string fault =
+      fault_of_weights(run_.device.context, run_.step.stage(), run_.runtime.world());
   if (fault.empty()) return;
   throw CheckpointError(fmt::format(
       "{}: {}, so nothing can be learned from there: {}", checkpoint.path(), fault,
@@ -233,6 +234,7 @@ void RunCheckpoints::begin() {
   }
   if (from) take_weights(*from);
   run_.step.begin_averages([](const std::string& /*name*/) { return true; });
+  run_.meetings.begin(/*step=*/0, /*fresh=*/true);
 }
 
 // Collective over the world. What is not taken keeps its initial values, the optimizer its zeros.
@@ -364,7 +366,8 @@ void RunCheckpoints::erase_what_imports_do_not_know(std::vector<ChangedSetting>&
   });
 }
 
-RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
+RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& of_all) {
+  const Checkpoint checkpoint = run_.meetings.of_island(of_all);
   tokenizer_.take_brought_files(checkpoint);
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
@@ -405,10 +408,12 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
     state.rate_squares = 0.0;
   }
   ops::write_step_state(ctx, state);
+  const std::vector<std::string> of_islands = run_.meetings.restore(of_all, slices);
   run_.step.begin_averages([&](const std::string& name) { return fresh_averages.contains(name); });
   if (run_.runtime.rank() == 0) {
     say_resumed(checkpoint, changes);
     for (const std::string& line : kept.lines) print_line(line);
+    for (const std::string& line : of_islands) print_line(line);
     const std::string averages = words_on_averages(checkpoint);
     if (!averages.empty()) print_line(averages);
   }
@@ -558,12 +563,13 @@ std::string RunCheckpoints::save(const Position& position) {
   std::vector<TensorSlice> slices =
       checkpoint_slices(run_.step.stage(), &run_.step.optimizer(), true);
   ops::StepState state = ops::read_step_state(run_.device.context);
-  if (run_.runtime.rank() == 0) {
+  if (run_.grid.world().rank() == 0) {
     for (TensorSlice& slice :
          step_state_slices(state, run_.step.options().optimizer, scales_dynamically())) {
       slices.push_back(std::move(slice));
     }
   }
+  run_.meetings.add_to(slices, info);
   std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),
                                       run_.folder.checkpoints(), info, slices, options);
   if (!position.skipped_since) before_skipped_ = path;

@@ -20,6 +20,7 @@
 #include "trireme/setup/compute_device.h"
 #include "trireme/tasks/task.h"
 
+#include "train/island_meetings.h"
 #include "train/run_changes.h"
 #include "train/run_tokenizer.h"
 #include "train/settled_rate.h"
@@ -36,6 +37,7 @@ class RunCheckpoints {
     ComputeDevice& device;
     const ProcessGrid& grid;
     parallel::TrainerStep& step;
+    IslandMeetings& meetings;
     const tasks::TaskData& data;
     const tasks::TaskData* validation;  // null: there is none
     RunFolder& folder;
@@ -84,7 +86,7 @@ class RunCheckpoints {
   std::string words_on_way_back() const;
 
  private:
-  Position restore(const Checkpoint& checkpoint);
+  Position restore(const Checkpoint& of_all);
   void erase_what_imports_do_not_know(std::vector<ChangedSetting>& changes) const;
   void begin();
   void take_weights(const Checkpoint& checkpoint);

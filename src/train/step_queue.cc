@@ -1,6 +1,7 @@
 #include "train/step_queue.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "trireme/base/resident_memory.h"
@@ -24,11 +25,50 @@ std::vector<StepQueue::Known> StepQueue::settle(std::size_t left) {
   return known;
 }
 
+// Collective over the islands. Returns what the step was for all of them: the mean loss over all
+// targets, the longest gradient, and whether it was skipped anywhere.
+parallel::StepResult StepQueue::of_islands(const parallel::StepResult& own,
+                                           StepMetrics& metrics) const {
+  if (islands_.count() == 1) return own;
+  struct Numbers {
+    double loss, gradient_norm, targets, finite, loss_scale;
+  };
+  constexpr std::size_t kNumbers = sizeof(Numbers) / sizeof(double);
+  const Numbers mine{own.loss, own.gradient_norm, static_cast<double>(own.targets),
+                     own.finite ? 1.0 : 0.0, own.loss_scale};
+  std::vector<Numbers> all(static_cast<std::size_t>(islands_.count()));
+  const auto as_doubles = [](const Numbers& first, std::size_t count) {
+    // The memory is this function's own, so that it may be handed on as writable.
+    return std::span(const_cast<double*>(&first.loss), count * kNumbers);
+  };
+  islands_.across()
+      .all_gather(Stream(), Tensor::wrap(as_doubles(mine, 1)),
+                  Tensor::wrap(as_doubles(all.front(), all.size())))
+      .wait_host();
+  parallel::StepResult result = own;
+  double losses = 0.0, targets = 0.0;
+  result.gradient_norm = 0.0;
+  for (const Numbers& island : all) {
+    metrics.losses_of_islands.push_back(island.loss);
+    if (island.targets > 0.0) losses += island.loss * island.targets;
+    targets += island.targets;
+    result.gradient_norm =
+        island.gradient_norm > result.gradient_norm || std::isnan(island.gradient_norm)
+            ? island.gradient_norm
+            : result.gradient_norm;
+    result.finite = result.finite && island.finite != 0.0;
+    result.loss_scale = std::min(result.loss_scale, island.loss_scale);
+  }
+  result.targets = static_cast<std::int64_t>(targets);
+  result.loss = losses / targets;
+  return result;
+}
+
 StepQueue::Known StepQueue::settle(const Queued& queued) {
   const double exposed_before = exposed_comm();
-  const parallel::StepResult result = queued.step.result(grid_);
   Known known;
   known.metrics = queued.metrics;
+  const parallel::StepResult result = of_islands(queued.step.result(grid_), known.metrics);
   known.wait_data_seconds = queued.metrics.wait_data_seconds;
   known.comm_seconds = queued.exposed_comm + exposed_comm() - exposed_before;
   // A step that was queued while the one before was computed began when that one ended.
@@ -48,7 +88,7 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
                               static_cast<double>(signals_.arrived())};
   const auto uses = static_cast<std::ptrdiff_t>(most.size());
   most.insert(most.end(), memory.peak.begin(), memory.peak.end());
-  grid_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+  grid_.runtime().world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
 
   StepMetrics& metrics = known.metrics;
   metrics.loss = result.loss;

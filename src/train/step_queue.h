@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/running_clock.h"
+#include "trireme/comm/islands.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/step_metrics.h"
 #include "trireme/train/signals.h"
@@ -15,9 +16,15 @@ namespace trireme {
 
 class StepQueue {
  public:
-  StepQueue(const ops::Context& ctx, const ProcessGrid& grid, RunningClock& clock,
-            const StopSignals& signals, std::int64_t units_per_step)
-      : ctx_(ctx), grid_(grid), clock_(clock), signals_(signals), units_per_step_(units_per_step) {}
+  // `units_per_step` are those of all islands.
+  StepQueue(const ops::Context& ctx, const Islands& islands, const ProcessGrid& grid,
+            RunningClock& clock, const StopSignals& signals, std::int64_t units_per_step)
+      : ctx_(ctx),
+        islands_(islands),
+        grid_(grid),
+        clock_(clock),
+        signals_(signals),
+        units_per_step_(units_per_step) {}
 
   // The number of steps that may stay unsettled while nothing needs their results.
   std::size_t ahead() const { return ctx_.device.kind == DeviceKind::kCpu ? 0 : 1; }
@@ -47,9 +54,11 @@ class StepQueue {
     double begin = 0.0, exposed_comm = 0.0;
   };
   Known settle(const Queued& queued);
+  parallel::StepResult of_islands(const parallel::StepResult& own, StepMetrics& metrics) const;
   double exposed_comm() const { return grid_.runtime().recorder().exposed_seconds(); }
 
   const ops::Context& ctx_;
+  const Islands& islands_;
   const ProcessGrid& grid_;
   RunningClock& clock_;  // a step does not take the time for which its job was suspended
   const StopSignals& signals_;

@@ -60,11 +60,13 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
     : prepared_(run),
       signals_(signals),
       hang_limit_(run.config.comm.timeout),
+      meetings_(run),
       checkpoints_(RunCheckpoints::Run{.runtime = run.runtime,
                                        .config = run.config,
                                        .device = run.device,
                                        .grid = run.grid,
                                        .step = run.step,
+                                       .meetings = meetings_,
                                        .data = *run.train_data,
                                        .validation = run.validation_data.get(),
                                        .folder = run.folder,
@@ -81,8 +83,8 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       deadline_(deadline_of_job()),
       cadence_(run.config.checkpoint.every, run.config.checkpoint.mtbf.value_or(0.0) * 3600.0,
                guessed_checkpoint_seconds(), start_.step),
-      queue_(run.device.context, run.grid, run.runtime.clock(), signals,
-             run.config.batch.global * run.task.units_of_sample(run.sample)),
+      queue_(run.device.context, run.islands, run.grid, run.runtime.clock(), signals,
+             run.samples_of_step() * run.task.units_of_sample(run.sample)),
       evaluated_(run),
       skipped_since_(start_.skipped_since),
       skipped_in_a_row_(start_.skipped_in_a_row),
@@ -263,6 +265,7 @@ ExitStatus TrainingLoop::loop() {
       prepared_.tuner->step_done();
       tell_tuned();
     }
+    if (meetings_.due(step_number_)) meet_now();
     if (checks_copies_now()) check_copies_now();
     if (evaluates_now()) evaluate_now();
     if (stop_ && step_number_ < total_steps()) {
@@ -286,7 +289,8 @@ std::vector<StepQueue::Known> TrainingLoop::train_step(tasks::StepReader& reader
                                                        double learning_rate) {
   const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "step", step_number_ + 1);
   queue_step(reader, learning_rate);
-  const bool pauses = stop_ || checks_copies_now() || evaluates_now() || saves_now();
+  const bool pauses =
+      stop_ || meetings_.due(step_number_) || checks_copies_now() || evaluates_now() || saves_now();
   return queue_.settle(pauses ? 0 : queue_.ahead());
 }
 
@@ -305,9 +309,10 @@ void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
   const parallel::QueuedStep step = prepared_.step.queue(
       batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
   if (!step.news().empty()) journal_.say(step.news());
-  stop_ = stop_ || step.stop();
+  stop_ = stop_ || on_some_island(step.stop());
+  meetings_.seen(step.targets());
   ++step_number_;
-  samples_ += config.batch.global;
+  samples_ += prepared_.samples_of_step();
   StepMetrics metrics;
   metrics.step = step_number_;
   metrics.learning_rate = learning_rate;
@@ -315,6 +320,11 @@ void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
   metrics.units = samples_ * prepared_.task.units_of_sample(prepared_.sample);
   metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
   queue_.push(begin, step, metrics);
+}
+
+bool TrainingLoop::on_some_island(bool here) const {
+  if (prepared_.islands.count() == 1) return here;
+  return !prepared_.islands.across().agree(!here);
 }
 
 // Whether this rank wants the step that now begins to be the last. Only the leading rank looks at
@@ -404,6 +414,15 @@ bool TrainingLoop::saves_now() const {
   return cadence_.due(queued_steps()) || step_number_ == total_steps();
 }
 
+void TrainingLoop::meet_now() {
+  settle_all();
+  const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "meeting");
+  for (const std::string& line : meetings_.after(step_number_)) {
+    journal_.say(line);
+    journal_.note(step_number_, "island", 0.0, line);
+  }
+}
+
 // Called before anything else is done with the weights.
 void TrainingLoop::check_copies_now() {
   settle_all();
@@ -422,10 +441,12 @@ void TrainingLoop::evaluate_now() {
   if (config.eval.batches) {
     most = *config.eval.batches * (config.batch.global / config.batch.micro);
   }
+  meetings_.show();
   evaluated_.show(step_number_);
   const nn::EvaluationSums sums =
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
   evaluated_.hide();
+  meetings_.hide();
   const double seconds = clock.seconds() - begin;
   if (deadline_) deadline_->evaluation_took(seconds);
   if (sums.targets == 0) {
@@ -470,7 +491,8 @@ RunCheckpoints::Position TrainingLoop::position() const {
 // Collective. No step repairs weights that are NaN or infinite, so the run ends instead of writing
 // them.
 void TrainingLoop::check_weights() {
-  const std::string fault = fault_of_weights(prepared_.device.context, prepared_.step.stage());
+  const std::string fault =
+      fault_of_weights(prepared_.device.context, prepared_.step.stage(), prepared_.runtime.world());
   if (fault.empty()) return;
   const std::string skipped = position().words_on_skipped();
   end_diverged(skipped.empty() ? fault : fmt::format("{}; {}", skipped, fault));

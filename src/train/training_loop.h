@@ -16,6 +16,7 @@
 
 #include "train/communication_watch.h"
 #include "train/evaluated_weights.h"
+#include "train/island_meetings.h"
 #include "train/prepared_run.h"
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
@@ -51,12 +52,14 @@ class TrainingLoop {
 
   std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate);
   void queue_step(tasks::StepReader& reader, double learning_rate);
+  bool on_some_island(bool here) const;
   bool wants_stop();
   void tell(const StepQueue::Known& step);
   void count_skipped(const StepMetrics& metrics);
   [[noreturn]] void end_diverged(const std::string& what);
   void settle_all();
   void tell_tuned();
+  void meet_now();
   void check_copies_now();
   void evaluate_now();
   void tell_older_evaluations(std::optional<std::int64_t> most);
@@ -78,6 +81,7 @@ class TrainingLoop {
   PreparedRun& prepared_;
   const StopSignals& signals_;
   HangLimit hang_limit_;
+  IslandMeetings meetings_;
   RunCheckpoints checkpoints_;
   const RunCheckpoints::Position start_;
   std::optional<CommunicationWatch> communication_;  // on the leading rank

@@ -106,8 +106,24 @@ struct Config {
     std::optional<int> chunks;  // on each stage; the schedule decides if it is not given
     bool sequence_parallel = false;
     std::string order = "auto";  // or "rank", or the path of a file
+    int islands = 1;
     bool operator==(const Grid&) const = default;
   } grid;
+
+  // How islands meet (parallel/meeting.h).
+  struct Sync {
+    std::optional<int> every;  // steps; empty: kUsualEvery of several islands, and never of one
+    std::string outer = "nesterov";
+    double lr = 0.7, momentum = 0.9;
+    int first = 0;  // steps
+    int fragments = 1;
+    int delay = 0;  // steps
+    double mix = 0.5;
+    std::string reduce = "fp32";
+    bool operator==(const Sync&) const = default;
+
+    static constexpr int kUsualEvery = 50;
+  } sync;
 
   struct Shard {
     int stage = 0;             // ZeRO's
@@ -243,6 +259,9 @@ Config config_from_ini(std::string_view text, const std::string& origin);
 std::optional<int> micro_of_keys(const Config& config);
 // Gives batch.micro that number, if there is one.
 void write_out_micro(Config& config);
+
+// Returns after how many steps islands meet; nothing: they never do.
+std::optional<int> steps_between_meetings(const Config& config);
 
 // Returns how many runs the micro-batches of a step are (batch.runs, or with run.same_bits the
 // largest power of two up to 16 that divides them); 0: that follows from the grid.

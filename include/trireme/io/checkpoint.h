@@ -106,6 +106,10 @@ class Checkpoint {
   const CheckpointInfo& info() const;
   const CheckpointContents& contents() const;
 
+  // The same checkpoint, in which `name` says what each tensor is called; empty: it is left out. Of
+  // several that have one name the last in the order of the file counts.
+  Checkpoint renamed(const std::function<std::string(const std::string&)>& name) const;
+
   // Collective over comm. Throws what read would throw for these slices, but reads nothing.
   void check(Communicator& comm, std::span<const TensorSlice> wanted) const;
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "trireme/tensor/allocator.h"
 
@@ -29,6 +30,7 @@ struct StepMetrics {
   bool skipped = false;                   // non-finite gradients: the step changed nothing
   bool no_targets = false;                // so there is no loss: the step changed nothing
   std::optional<double> loss_scale = {};  // fp16: the scale for the next step
+  std::vector<double> losses_of_islands;  // of several islands; NaN: without targets
 
   // Peak use of the memory that a run runs short of first: the GPU's if there is one, else the
   // host's.

@@ -9,7 +9,7 @@
 
 #include "trireme/io/checkpoint.h"
 #include "trireme/optim/optimizer.h"
-#include "trireme/parallel/stage.h"
+#include "trireme/parallel/meeting.h"
 
 namespace trireme {
 
@@ -19,6 +19,16 @@ namespace trireme {
 // parameters share in writing them; states are small, and one rank writes them.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
+
+// Returns the outer state of islands as slices of a checkpoint: the outer weights under the names
+// of the parameters, their momentum, and of fragments under way what arrives.
+std::vector<TensorSlice> outer_slices(const parallel::Stage& stage,
+                                      const parallel::Meeting& meeting, bool owned_only);
+
+// The same of what few bits have lost of outer gradients (Meeting::kept): of the island's own under
+// kept/NAME, of the mean under outer/NAME/kept.
+std::vector<TensorSlice> kept_slices(const parallel::Stage& stage, const parallel::Meeting& meeting,
+                                     bool owned_only);
 
 // Collective over the stage's grid. Fills slices of the stage's parameters, optimizer state and
 // states from a checkpoint, and makes the weights from the parameters. Of the parameters that are

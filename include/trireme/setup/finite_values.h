@@ -26,7 +26,8 @@ class FiniteValues {
   std::string first_;  // tensor
 };
 
-// Collective over the stage's grid. The same of a model's parameters and states.
-std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage);
+// Collective over `world`: the stage's grid, or all islands. The same of a model's parameters and
+// states.
+std::string fault_of_weights(ops::Context& ctx, const parallel::Stage& stage, Communicator& world);
 
 }  // namespace trireme

@@ -14,10 +14,14 @@ namespace trireme {
 // shard.group does not divide it, and for shard.stage 3 where it is 1.
 GridShape with_shards(const GridShape& grid, const Config::Shard& shard);
 
-// Resolves grid.* and shard.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the
-// grid, a step has fewer micro-batches than the grid has replicas, they cannot be batch.runs runs
-// there, or a model that joins data replicas cannot be trained there. Where batch.micro is not
-// settled yet, some number of possible_micro will do.
+// Returns how many of the ranks an island has. Throws ConfigError where grid.islands does not
+// divide them.
+int ranks_of_island(const Config& config, int ranks);
+
+// Resolves grid.* and shard.* for an island of `ranks` ranks. Throws ConfigError where the ranks do
+// not fill the grid, a step has fewer micro-batches than the grid has replicas, they cannot be
+// batch.runs runs there, or a model that joins data replicas cannot be trained there. Where
+// batch.micro is not settled yet, some number of possible_micro will do.
 GridShape resolve_run_grid(const Config& config, int ranks);
 
 // Returns what batch.micro can be on that grid, the largest first: divisors of batch.global that

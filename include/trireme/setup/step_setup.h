@@ -1,11 +1,13 @@
 // How a configuration wants a training step to be computed.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
 #include "trireme/ops/attention.h"
+#include "trireme/parallel/meeting.h"
 #include "trireme/parallel/trainer_step.h"
 
 namespace trireme {
@@ -16,6 +18,10 @@ DType compute_type(const std::string& precision);
 
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.
 ops::LossScaling loss_scaling(const Config& config);
+
+// Returns how islands meet (sync.*); nothing where they never do. Throws ConfigError if the model
+// has fewer blocks than there are fragments.
+std::optional<parallel::MeetingRule> meeting_rule(const Config& config, const nn::ModelPlan& model);
 
 // In what follows `grid` is that of resolve_run_grid, and `model` is trained there. These throw
 // ConfigError if the model does not fit the grid, or optim.freeze does not fit the model.
