@@ -192,7 +192,7 @@ wait_for_controller() {
 }
 
 tasks_per_node=@TASKS_PER_NODE@
-model_ranks=@MODEL_RANKS@    # of one replica; the number of ranks must be a multiple of it
+model_ranks=@MODEL_RANKS@    # of one replica on each island; the number of ranks must be a multiple of it
 micro_batches=@MICRO_BATCHES@  # of a step; the data replicas must divide it. 0: any number of replicas will do
 fewest_nodes=@FEWEST_NODES@  # with fewer the run does not continue
 most_failures=@FAILURES@     # in a row, before the job ends

@@ -63,9 +63,11 @@ Forecast forecast(const MemoryArguments& given) {
   check_config_without_data(config);
   write_out_micro(config);
   const int ranks = config.grid.shape().ranks();
-  if (ranks > kMostGridRanks) {
-    throw ConfigError(fmt::format("the grid {} has more than {} ranks: give a smaller one",
-                                  config.grid.shape().to_string(), kMostGridRanks));
+  if (ranks > kMostGridRanks / config.grid.islands) {
+    throw ConfigError(fmt::format(
+        "the grid {}{} has more than {} ranks: give a smaller one", config.grid.shape().to_string(),
+        config.grid.islands > 1 ? fmt::format(" on {} islands", config.grid.islands) : "",
+        kMostGridRanks));
   }
   if (config.run.device == "cpu" && !given.gpu_memory.empty()) {
     throw ConfigError("--gpu-memory is of ranks with GPUs, but run.device is cpu: leave one out");
@@ -117,11 +119,12 @@ void print_table(const Forecast& made) {
   const GridShape& grid = made.input.grid;
   const nn::TrainedParameters& trained = made.input.step.stage.trained;
   const auto number = [](std::int64_t count) { return short_number(static_cast<double>(count)); };
+  const int islands = made.config.grid.islands;
   print_line(
-      fmt::format("{} parameters{} on {}; memory in MiB, when most is held",
+      fmt::format("{} parameters{} on {}{}; memory in MiB, when most is held",
                   number(made.input.model.parameters),
                   trained.all() ? "" : fmt::format(", of which {} train,", number(trained.total())),
-                  grid.to_string()));
+                  grid.to_string(), islands > 1 ? fmt::format(", one island of {}", islands) : ""));
   print_line(
       fmt::format("{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
                   "stage", "tensor", "ranks", "batches", "parameters", "gradients", "optimizer",
@@ -141,7 +144,8 @@ void print_table(const Forecast& made) {
   if (!on_gpus && !made.names_threads) {
     print_line("workspace is that of one thread a rank: --run.threads N for more");
   }
-  const bool captures = made.input.device.nccl || grid.ranks() == 1;  // DryRank::why_no_capture
+  const bool captures =
+      made.input.device.nccl || grid.ranks() * islands == 1;  // DryRank::why_no_capture
   const bool recomputes = made.input.recomputed_steps > 0;
   if (on_gpus && made.input.step.cuda_graphs && captures) {
     print_line(fmt::format(
@@ -205,6 +209,7 @@ void write_json(NamedOutput& output, const Forecast& made) {
                     {"parameters", parameters},
                     {"trained_parameters", trained.all() ? parameters : trained.total()},
                     {"grid", std::move(extents)},
+                    {"islands", made.config.grid.islands},
                     {"micro", int{made.config.batch.micro}},
                     {"process_bytes", kProcessBytes},
                     {"kinds", std::move(kinds)},

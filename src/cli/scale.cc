@@ -84,6 +84,13 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
         "grid.data is {}, but in a study it follows from the number of nodes: leave it out",
         *grid[kDataAxes]));
   }
+  if (grid.islands > 1) {
+    throw ConfigError(
+        fmt::format("grid.islands is {}, but a study measures grids whose replicas meet at every "
+                    "step: leave it "
+                    "out",
+                    grid.islands));
+  }
   plan.grids = given.grids ? scaling::read_grids(*given.grids) : std::vector{grid.shape()};
   if (plan.warmup >= plan.steps) {
     throw ConfigError(

@@ -52,16 +52,21 @@ std::string loss(const RunHistory& history) {
 std::vector<std::string> step_rows(const RunHistory& history) {
   const StepMetrics& last = history.steps().back();
   const StepAverages recent = average(history.last_steps(kRecentSteps));
-  return {loss(history),
-          row("speed",
-              fmt::format("{:.0f} {}, {} a step, over the last {} step{}", recent.units_per_second,
-                          history.unit().rate(), time_text(recent.step_seconds), recent.steps,
-                          recent.steps == 1 ? "" : "s")),
-          row("waiting",
-              fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
-                          100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
-          row("memory", fmt::format("{} in the rank that needs most",
-                                    size_text(static_cast<std::uint64_t>(last.needed_memory()))))};
+  std::vector<std::string> rows = {loss(history)};
+  if (!last.losses_of_islands.empty()) {
+    rows.push_back(row("islands", losses_text(last.losses_of_islands)));
+  }
+  rows.push_back(row(
+      "speed", fmt::format("{:.0f} {}, {} a step, over the last {} step{}", recent.units_per_second,
+                           history.unit().rate(), time_text(recent.step_seconds), recent.steps,
+                           recent.steps == 1 ? "" : "s")));
+  rows.push_back(row(
+      "waiting", fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
+                             100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)));
+  rows.push_back(
+      row("memory", fmt::format("{} in the rank that needs most",
+                                size_text(static_cast<std::uint64_t>(last.needed_memory())))));
+  return rows;
 }
 
 // Two rows where one is too short: the share, and where the rest went.

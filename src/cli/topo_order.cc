@@ -61,6 +61,12 @@ Config config_of(const TopoArguments& given) {
 }
 
 GridTraffic traffic_of_step(const Config& given, const GridShape& shape) {
+  if (given.grid.islands > 1) {
+    throw ConfigError(fmt::format(
+        "grid.islands is {} in --config, but islands stand in the launcher's order: only the order "
+        "of one grid can be chosen",
+        given.grid.islands));
+  }
   Config config = given;
   const models::Model model = models::resolve(config.model, facts_to_check(config));
   write_out_micro(config);

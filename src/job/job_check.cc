@@ -165,7 +165,7 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
 // Names numbers of nodes that the grid fills, for a grid that does not fill the requested nodes:
 // "; 2 or 4 nodes would do".
 std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::int64_t tasks) {
-  const std::int64_t unit = grid.shape().ranks();
+  const std::int64_t unit = std::int64_t{grid.shape().ranks()} * grid.islands;
   const std::int64_t fewest = unit / std::gcd(unit, tasks);
   if (grid.takes_rest() == nullptr) {
     if (nodes * tasks == unit || unit % tasks != 0) return "";

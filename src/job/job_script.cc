@@ -144,10 +144,12 @@ std::string facts(const JobRequest& request, const JobPlan& plan) {
   for (std::size_t i = 0; i < plan.points.size(); ++i) {
     const JobPoint& point = plan.points[i];
     const std::string which = point.nodes == 1 ? "1 node" : fmt::format("{} nodes", point.nodes);
-    lines += fmt::format("# {}{} x {} ranks of {} cores: grid {}, about {:.0f} MiB a rank\n",
+    const int islands = point.config.grid.islands;
+    lines += fmt::format("# {}{} x {} ranks of {} cores: {}grid {}, about {:.0f} MiB a rank\n",
                          plan.points.size() > 1 ? fmt::format("{}: ", i) : "", which,
-                         request.tasks_per_node, request.cpus_per_task, point.grid.to_string(),
-                         (point.memory.total + kProcessBytes) / 1048576.0);
+                         request.tasks_per_node, request.cpus_per_task,
+                         islands > 1 ? fmt::format("{} islands of ", islands) : "",
+                         point.grid.to_string(), (point.memory.total + kProcessBytes) / 1048576.0);
   }
   return lines;
 }
@@ -164,12 +166,12 @@ std::string points_text(const JobPlan& plan) {
   return lines;
 }
 
-// Returns the number of ranks of a replica. For several points with different grids, returns a
-// multiple of all of them.
+// Returns the number of ranks of a replica on each island. For several points with different grids,
+// returns a multiple of all of them.
 int model_ranks(const JobPlan& plan) {
   int ranks = 1;
   for (const JobPoint& point : plan.points) {
-    ranks = std::lcm(ranks, point.grid.extent(kModelAxes));
+    ranks = std::lcm(ranks, point.grid.extent(kModelAxes) * point.config.grid.islands);
   }
   return ranks;
 }

@@ -89,6 +89,11 @@ StepMetrics step_of(const Json& object, std::int64_t step, const tasks::Unit& un
       metrics.memory_peak[use] = amount(*memory, name_of(static_cast<MemoryUse>(use)));
     }
   }
+  if (const Json* losses = object.find("island_losses")) {
+    for (const Json& loss : losses->items()) {
+      metrics.losses_of_islands.push_back(loss.is_number() ? loss.number() : kNan);
+    }
+  }
   const auto says = [&](std::string_view key) {
     const Json* found = object.find(key);
     return found != nullptr && found->boolean();
@@ -137,6 +142,14 @@ StepAverages average(std::span<const StepMetrics> steps) {
   averages.wait_data_share = waited / seconds;
   averages.exposed_comm_share = communicated / seconds;
   return averages;
+}
+
+std::string losses_text(std::span<const double> losses) {
+  std::string text;
+  for (const double loss : losses) {
+    text += fmt::format("{}{:.4f}", text.empty() ? "" : " ", loss);
+  }
+  return text;
 }
 
 RunHistory::RunHistory(std::string folder) : folder_(std::move(folder)) {

@@ -63,11 +63,15 @@ Facts facts_of(const RunHistory& history) {
   }
   if (const auto& config = history.config()) {
     facts.emplace_back("model", models::summary(config->model));
-    facts.emplace_back("grid", config->grid.shape().to_string());
+    const int islands = config->grid.islands;
+    const std::string grid = config->grid.shape().to_string();
+    facts.emplace_back("grid",
+                       islands > 1 ? fmt::format("{} on each of {} islands", grid, islands) : grid);
     const std::optional<int>& micro = config->batch.micro.number();
     facts.emplace_back("batch",
-                       fmt::format("{} {} a step, micro-batches of {}", config->batch.global,
+                       fmt::format("{} {} a step{}, micro-batches of {}", config->batch.global,
                                    tasks::task_of(config->model).samples_name(),
+                                   islands > 1 ? " of each island" : "",
                                    micro ? std::to_string(*micro) : "what fits"));
     facts.emplace_back("precision", config->run.precision);
   }
@@ -75,6 +79,9 @@ Facts facts_of(const RunHistory& history) {
     const StepMetrics& last = history.steps().back();
     facts.emplace_back("loss", last.no_targets ? "none: the last step had no target"
                                                : fmt::format("{:.4f}", last.loss));
+    if (!last.losses_of_islands.empty()) {
+      facts.emplace_back("losses of islands", losses_text(last.losses_of_islands));
+    }
     const StepAverages now = average(history.last_steps(kLatest));
     facts.emplace_back(fmt::format("last {} steps", now.steps),
                        fmt::format("{} {}, {} a step; {} exposed communication, {} "

@@ -117,12 +117,36 @@ std::string model_text(const StartedRun& run) {
                      short_number(static_cast<double>(trained.total())));
 }
 
+std::string of_each_island(const Config& config) {
+  return config.grid.islands > 1 ? " of each island" : "";
+}
+
 std::string grid_text(const StartedRun& run) {
   const int threads = run.device.context.threads;
   const bool by_openmp = !run.config.run.threads && openmp_threads() == threads;
-  return fmt::format("{}; {} a rank{}{}", run.step.stage().grid().shape().to_string(),
-                     counted(threads, "thread"), by_openmp ? " (OMP_NUM_THREADS)" : "",
+  return fmt::format("{}{}; {} a rank{}{}", run.step.stage().grid().shape().to_string(),
+                     of_each_island(run.config), counted(threads, "thread"),
+                     by_openmp ? " (OMP_NUM_THREADS)" : "",
                      run.config.grid.sequence_parallel ? "; sequence parallel" : "");
+}
+
+// Says how many islands there are and how they meet; nothing where they never do.
+std::string islands_text(const Config& config) {
+  const std::optional<int> every = steps_between_meetings(config);
+  if (!every) return "";
+  const Config::Sync& sync = config.sync;
+  std::string text = fmt::format("{}, which meet{} every {}", config.grid.islands,
+                                 config.grid.islands == 1 ? "s" : "", counted(*every, "step"));
+  if (sync.first > 0) text += fmt::format(" after {}", counted(sync.first, "step"));
+  text += sync.outer == "average" ? ": the mean"
+                                  : fmt::format(": outer step {}, momentum {}",
+                                                write_value(sync.lr), write_value(sync.momentum));
+  std::string how;
+  if (sync.fragments > 1) how = counted(sync.fragments, "fragment");
+  if (sync.delay > 0) {
+    how += fmt::format("{}{} on their way", how.empty() ? "" : ", ", counted(sync.delay, "step"));
+  }
+  return how.empty() ? text : fmt::format("{}; {}", text, how);
 }
 
 std::string stages_text(const StartedRun& run) {
@@ -143,9 +167,9 @@ std::string stages_text(const StartedRun& run) {
 std::string split_batch_text(const StartedRun& run) {
   const Config::Batch& batch = run.config.batch;
   const int replicas = run.step.stage().grid().shape().extent(kDataAxes);
-  return fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}",
-                     batch_text(run.config), batch.global / batch.micro, int{batch.micro}, replicas,
-                     replicas == 1 ? "" : "s");
+  return fmt::format("{} a step{}: {} micro-batches of {}, over {} data replica{}",
+                     batch_text(run.config), of_each_island(run.config), batch.global / batch.micro,
+                     int{batch.micro}, replicas, replicas == 1 ? "" : "s");
 }
 
 std::string recompute_text(const Config::Recompute& recompute) {
@@ -159,7 +183,8 @@ std::string recompute_text(const Config::Recompute& recompute) {
 }
 
 std::string data_text(const StartedRun& run) {
-  const double read = static_cast<double>(run.config.run.steps) * run.config.batch.global;
+  const double read =
+      static_cast<double>(run.config.run.steps) * run.config.batch.global * run.config.grid.islands;
   const auto tokens = run.data.facts().vocabulary;
   const auto rows = option_value<int>(run.config.model.keys, "model", "vocabulary");
   const std::string padding =
@@ -259,6 +284,7 @@ std::string startup_table(const StartedRun& run) {
   };
   row("model", model_text(run));
   row("grid", grid_text(run));
+  row("islands", islands_text(run.config));
   row("stages", in_stages ? stages_text(run) : "");
   row("batch", split_batch_text(run));
   row("gradients", options.work.keeps_runs() ? runs_text(options.work) : "");

@@ -236,8 +236,9 @@ void TrainingLoop::note_start(std::size_t connections) {
   const std::string planned = leads() ? communication_->text(run.device.carrier) : "";
   journal_.started(
       step_number_, run.phases.seconds(),
-      fmt::format("grid {}, first rank on {}; {} initial values drawn; {}attention by "
+      fmt::format("{}grid {}, first rank on {}; {} initial values drawn; {}attention by "
                   "{}; collectives {}; {}{}{}",
+                  run.islands.count() > 1 ? counted(run.islands.count(), "island") + " of " : "",
                   run.shape.to_string(), node_name(), run.step.stage().drawn(),
                   trained.all() ? ""
                                 : fmt::format("{} of {} parameters train; ", trained.total(),

@@ -316,6 +316,9 @@ class Scale(ProgramTest):
                 ("1048576 nodes of 65536 ranks: at most 1048576 ranks can be", ["--nodes", "1048576", "--ranks-per-node", "65536"]),
                 ("--warmup 6 leaves none of --steps 6", ["--warmup", "6"]),
                 ("grid.data is 2, but in a study", ["--grid.data", "2"]),
+                # bad input: `scale`: islands | grid.islands is 2, but a study measures grids whose replicas
+                # meet at every step: leave it out | 2
+                ("grid.islands is 2, but a study measures grids", ["--grid.islands", "2"]),
                 ("4 micro-batches a step", ["--nodes", "8"]),
                 ("does not grow to whole micro-batches", ["--nodes", "3,4", "--mode", "weak"]),
                 ("--launcher slurm: is not one of", ["--launcher", "slurm"]),

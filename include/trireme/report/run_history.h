@@ -38,6 +38,9 @@ struct StepAverages {
 };
 StepAverages average(std::span<const StepMetrics> steps);
 
+// Returns the losses of islands in a row, as in "3.2100 3.2500".
+std::string losses_text(std::span<const double> losses);
+
 class RunHistory {
  public:
   struct NewestCheckpoint {

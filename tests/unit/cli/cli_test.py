@@ -227,6 +227,20 @@ class Commands(ProgramTest):
         text, _ = self.memory("--config", str(config))
         self.assertIn("on 2 x 1 x 1", text)
 
+    def test_memory_is_that_of_one_island(self):
+        model = ("--model.preset", "test-gpt", "--grid.data", "2")
+        alone, said = self.memory(*model)
+        self.assertEqual(said["islands"], 1)
+        text, several = self.memory(*model, "--grid.islands", "3")
+        self.assertIn(" (data x pipeline x tensor), one island of 3; memory in MiB", text)
+        self.assertNotIn("island", alone)
+        self.assertEqual((several["islands"], several["kinds"][0]["ranks"]), (3, 2))
+        # The outer weights and their momentum.
+        self.assertGreater(several["kinds"][0]["peak_bytes"],
+                           said["kinds"][0]["peak_bytes"] + 2 * 4 * said["parameters"])
+        self.expect_refusal(2, "on 1048576 islands has more than 1048576 ranks: give a smaller one", "memory",
+                            *model, "--grid.islands", "1048576")
+
     def test_memory_of_fewer_tokens_than_tensor_ranks(self):
         text, _ = self.memory("--model.vocabulary", "1", "--grid.tensor", "2")
         self.assertIn("on 1 x 1 x 2", text)

@@ -90,6 +90,12 @@ class Printed(RunFolderTest):
         again = self.top("--once", environment=UTF8)
         self.assertEqual(*(re.sub(r"\d+ s ago", "a while ago", each) for each in (text, again)))
 
+    def test_one_on_islands(self):
+        self.add_steps(1, 1)
+        self.assertNotIn("islands", self.top())
+        self.add_steps(2, 3, island_losses=[3.21, None])
+        self.assertRegex(self.top(), r"(?m)^islands +3\.2100 nan$")
+
     def test_one_on_pictures(self):
         with open(self.run_folder / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": 1, "loss": 2.0, "lr": 0.001, "grad_norm": 0.75, "samples": 128,

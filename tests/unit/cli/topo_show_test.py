@@ -268,6 +268,12 @@ class Order(ProgramTest):
         for message, *more in (("--grid: 16 ranks, 2 on each node, need 8 nodes; there are 4", "--ranks-per-node", "2"),
                                ("--nodes n[8-9]: 'n8' is not in the fabric", "--nodes", "n[8-9]")):
             self.expect_refusal(2, message, "topo", "order", "--slurm", "topology.conf", "--grid", "4x2x2", *more)
+        # bad input: `topo order --config`: a run on islands | grid.islands is 2 in --config, but islands stand in the
+        # launcher's order: only the order of one grid can be chosen | 2
+        (self.folder / "islands.ini").write_text("[grid]\nislands = 2\n", encoding="utf-8")
+        self.expect_refusal(2, "grid.islands is 2 in --config, but islands stand in the launcher's order: only the order "
+                               "of one grid can be chosen", "topo", "order", "--slurm", "topology.conf", "--grid",
+                            "4x1x1", "--config", "islands.ini")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ Config every_key_changed() {
                   -0.5,       "ema",     0.5,  7,         5,   "embedding.*", "128",
                   50};
   config.schedule = {"wsd", 2, 3, 0.25, 0.2, 4, 2, "rates.txt"};
-  config.grid = {2, 3, 4, "interleaved", 4, true, "rank"};
+  config.grid = {2, 3, 4, "interleaved", 4, true, "rank", 5};
+  config.sync = {20, "average", 0.5, 0.25, 6, 7, 8, 0.75, "int4"};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2};
   config.eval = {5, 6, "average"};
@@ -106,7 +107,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 139u);
+  EXPECT_EQ(options.names().size(), 149u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -257,6 +258,10 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   resolve_epochs(restarts, 1280);
   EXPECT_EQ(*restarts.schedule.period, 20);
   EXPECT_EQ(*schedule_options(restarts)->period, 20);
+  // A step takes batch.global samples on each island.
+  Config islands = parsed({"--run.steps", "10ep", "--batch.global", "64", "--grid.islands", "2"});
+  resolve_epochs(islands, 50000);
+  EXPECT_EQ(islands.run.steps, 3907);
   Config tiny = parsed({"--run.steps", "0.001ep", "--schedule.warmup", "0"});
   resolve_epochs(tiny, 10);
   EXPECT_EQ(tiny.run.steps, 1);

@@ -26,8 +26,9 @@ TEST(Config, WordsNameTheirChoices) {
       refusal({"--schedule.name", "cos"}),
       "--schedule.name cos: is not one of constant, linear, cosine, cosine_restarts, step, wsd, "
       "inverse_sqrt, table");
-  for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
-                          "grid.schedule", "comm.backend", "comm.order", "comm.reduce"}) {
+  for (const char* key :
+       {"run.device", "run.precision", "model.activation", "model.positions", "grid.schedule",
+        "sync.outer", "sync.reduce", "comm.backend", "comm.order", "comm.reduce"}) {
     EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
               std::string::npos)
         << key;
@@ -85,33 +86,20 @@ TEST(Config, LongAndUnprintableValuesAreShownInPart) {
 }
 
 TEST(Config, SizesMustBePositive) {
-  for (const char* key : {"run.steps",
-                          "run.threads",
-                          "model.layers",
-                          "model.width",
-                          "model.heads",
-                          "model.kv_heads",
-                          "model.vocabulary",
-                          "model.context",
-                          "batch.global",
-                          "batch.micro",
-                          "grid.data",
-                          "grid.pipeline",
-                          "grid.tensor",
-                          "grid.chunks",
-                          "schedule.decay",
-                          "schedule.period",
-                          "schedule.period_factor",
-                          "eval.batches",
-                          "log.every",
-                          "checkpoint.keep"}) {
+  for (const char* key :
+       {"run.steps",      "run.threads",    "model.layers",     "model.width",
+        "model.heads",    "model.kv_heads", "model.vocabulary", "model.context",
+        "batch.global",   "batch.micro",    "grid.data",        "grid.pipeline",
+        "grid.tensor",    "grid.chunks",    "grid.islands",     "sync.every",
+        "sync.fragments", "schedule.decay", "schedule.period",  "schedule.period_factor",
+        "eval.batches",   "log.every",      "checkpoint.keep"}) {
     for (const char* value : {"0", "-4"}) {
       const std::string said = refusal({fmt::format("--{}", key), value});
       EXPECT_TRUE(said.starts_with(fmt::format("--{} {}: must be at least 1", key, value))) << said;
     }
   }
   for (const char* key : {"run.seed", "schedule.warmup", "eval.every", "checkpoint.every",
-                          "checkpoint.margin", "optim.clip", "optim.weight_decay"}) {
+                          "checkpoint.margin", "optim.clip", "optim.weight_decay", "sync.first"}) {
     const std::string said = refusal({fmt::format("--{}", key), "-1"});
     EXPECT_TRUE(said.starts_with(fmt::format("--{} -1: must be at least 0", key))) << said;
     EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
@@ -314,6 +302,77 @@ TEST(Config, NcclsChannelsHaveAnOrder) {
             "nccl.min_channels is 8, but nccl.max_channels is 4");
   EXPECT_EQ(refusal({"--nccl.min_channels", "4", "--nccl.max_channels", "4"}), "no error");
   EXPECT_EQ(refusal({"--nccl.min_channels", "8"}), "no error");
+}
+
+// Several islands meet every 50 steps, one never does, unless sync.every says otherwise.
+TEST(Config, IslandsMeetWhereThereAreSeveral) {
+  EXPECT_EQ(steps_between_meetings(parsed({})), std::nullopt);
+  EXPECT_EQ(steps_between_meetings(parsed({"--grid.islands", "2"})), 50);
+  EXPECT_EQ(steps_between_meetings(parsed({"--grid.islands", "2", "--sync.every", "7"})), 7);
+  EXPECT_EQ(steps_between_meetings(parsed({"--sync.every", "7"})), 7);
+  // bad input: `train`: keys of meetings where nobody meets | sync.lr is 0.5, but there is one
+  // island (grid.islands) and no sync.every: leave it out | 2
+  for (const auto& [key, value] :
+       {std::pair("outer", "average"), std::pair("lr", "0.5"), std::pair("momentum", "0.5"),
+        std::pair("first", "3"), std::pair("fragments", "2"), std::pair("delay", "1"),
+        std::pair("mix", "0.25"), std::pair("reduce", "int8")}) {
+    EXPECT_EQ(
+        refusal({fmt::format("--sync.{}", key), value}),
+        fmt::format("sync.{} is {}, but there is one island (grid.islands) and no sync.every: "
+                    "leave it out",
+                    key, value));
+  }
+  EXPECT_EQ(refusal({"--sync.every", "7", "--sync.lr", "0.5", "--sync.first", "3"}), "no error");
+  // bad input: `train`: `sync.reduce` of one island | sync.reduce is int8, but one island
+  // (grid.islands) sends nothing: leave it out | 2
+  EXPECT_EQ(refusal({"--sync.every", "7", "--sync.reduce", "int8"}),
+            "sync.reduce is int8, but one island (grid.islands) sends nothing: leave it out");
+  EXPECT_EQ(refusal({"--grid.islands", "2", "--sync.reduce", "int2"}), "no error");
+}
+
+TEST(Config, MeetingsHaveOneMeaning) {
+  const auto refused = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--grid.islands", "2", "--sync.every", "10"});
+    return refusal(more);
+  };
+  EXPECT_EQ(refused({"--sync.lr", "0.5", "--sync.momentum", "0", "--sync.fragments", "10",
+                     "--sync.delay", "9", "--sync.mix", "0"}),
+            "no error");
+  // bad input: `train`: `sync.lr` or `sync.momentum` of a mean | sync.lr is 0.5, but sync.outer is
+  // average: leave it out | 2
+  for (const char* key : {"lr", "momentum"}) {
+    EXPECT_EQ(refused({"--sync.outer", "average", fmt::format("--sync.{}", key), "0.5"}),
+              fmt::format("sync.{} is 0.5, but sync.outer is average: leave it out", key));
+  }
+  // bad input: `train`: `sync.mix` without `sync.delay` | sync.mix is 0.25, but without sync.delay
+  // an island goes on with the outer weights alone: leave it out | 2
+  EXPECT_EQ(refused({"--sync.mix", "0.25"}),
+            "sync.mix is 0.25, but without sync.delay an island goes on with the outer weights "
+            "alone: leave it out");
+  // bad input: `train`: `sync.delay` or `sync.fragments` that `sync.every` has no room for |
+  // sync.delay is 10, but a fragment meets again after 10 steps (sync.every): give fewer;
+  // sync.fragments is 11, but at most one meets after each of the 10 steps of sync.every | 2
+  EXPECT_EQ(refused({"--sync.delay", "10"}),
+            "sync.delay is 10, but a fragment meets again after 10 steps (sync.every): give fewer");
+  EXPECT_EQ(refused({"--sync.fragments", "11"}),
+            "sync.fragments is 11, but at most one meets after each of the 10 steps of sync.every");
+  EXPECT_EQ(refusal({"--grid.islands", "2", "--sync.delay", "50"}),
+            "sync.delay is 50, but a fragment meets again after 50 steps (sync.every): give fewer");
+  // bad input: `train`: `comm.tune` with islands | comm.tune tries algorithms in the steps of all
+  // ranks, which islands (grid.islands) do not have: leave it out | 2
+  EXPECT_EQ(refused({"--comm.tune", "true"}),
+            "comm.tune tries algorithms in the steps of all ranks, which islands (grid.islands) do "
+            "not have: leave it out");
+  // bad input: `train`: `cuda.graphs` with `sync.first` | cuda.graphs captures one kind of step,
+  // and the first sync.first steps are of another: leave one out | 2
+  EXPECT_EQ(refused({"--sync.first", "3", "--cuda.graphs", "true"}),
+            "cuda.graphs captures one kind of step, and the first sync.first steps are of another: "
+            "leave one out");
+  EXPECT_EQ(refused({"--cuda.graphs", "true"}), "no error");
+  EXPECT_TRUE(
+      refused({"--sync.mix", "1", "--sync.delay", "1"}).starts_with("--sync.mix 1: must be"));
+  EXPECT_TRUE(refused({"--sync.momentum", "1"}).starts_with("--sync.momentum 1: must be"));
+  EXPECT_TRUE(refused({"--sync.lr", "0"}).starts_with("--sync.lr 0: must be"));
 }
 
 }  // namespace

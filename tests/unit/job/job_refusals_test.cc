@@ -60,6 +60,11 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
             "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, and there are 8: take 2, or set "
             "grid.data=8; 1 node would do");
   config_.grid = {};
+  config_.grid.islands = 3;
+  EXPECT_EQ(refusal(),
+            "4 nodes x 2 tasks: grid.islands is 3, which does not divide 8 ranks into equal "
+            "islands; 2 would; 3 or 6 nodes would do");
+  config_.grid = {};
   config_.grid[Axis::kTensor] = 8;
   request_.nodes = 4;
   request_.tasks_per_node = 4;
@@ -139,6 +144,10 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
   EXPECT_EQ(script("#SBATCH --nodes=@NODES@\n@FEWEST_NODES@ @MODEL_RANKS@\n"),
             "#SBATCH --nodes=2-4\n1 1\n");
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{8, 1, 1}));
+  config_.grid.islands = 2;
+  EXPECT_EQ(script("@MODEL_RANKS@\n"), "2\n");
+  EXPECT_EQ(plan().points.at(0).grid, (GridShape{4, 1, 1}));
+  config_.grid.islands = 1;
   groups_ = {{"batch", 3, 8, 4000}};
   EXPECT_EQ(refusal(), "no error");
   groups_ = {{"batch", 1, 8, 4000}};

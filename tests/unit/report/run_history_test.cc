@@ -131,6 +131,30 @@ TEST_F(RunHistoryTest, TellsPicturesInSamples) {
   EXPECT_EQ(page.find("token"), std::string::npos);
 }
 
+TEST_F(RunHistoryTest, TellsTheLossesOfIslands) {
+  write("config.ini", "[grid]\nislands = 2\n[batch]\nglobal = 8\n");
+  {
+    MetricsLog log(run(), 0, {"token", "tokens"}, false);
+    StepMetrics step;
+    step.step = 1;
+    step.loss = 3.25;
+    step.losses_of_islands = {3.0, std::nan("")};
+    log.write(step);
+  }
+  const RunHistory history(run());
+  ASSERT_EQ(history.steps().size(), 1u);
+  const std::vector<double>& losses = history.steps()[0].losses_of_islands;
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0], 3.0);
+  EXPECT_TRUE(std::isnan(losses[1]));
+  const std::string page = page_of_run(history, {});
+  for (const char* told :
+       {"3.0000 nan", "1 x 1 x 1 (data x pipeline x tensor) on each of 2 islands",
+        "8 sequences a step of each island"}) {
+    EXPECT_NE(page.find(told), std::string::npos) << told;
+  }
+}
+
 // Whoever reads the file while a start cuts it back sees all lines of before, or all of after.
 TEST_F(RunHistoryTest, AStartReplacesTheMetricsInsteadOfWritingOverThem) {
   const auto content = [](const std::string& path) {

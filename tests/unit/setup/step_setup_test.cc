@@ -236,5 +236,45 @@ TEST(ChoicesBefore, RunsThatWereNotRecordedAreThoseOfTheConfig) {
   EXPECT_TRUE(choices_before(unreadable, "a checkpoint").empty());
 }
 
+TEST(IslandsOfConfig, DivideTheRanks) {
+  Config config;
+  EXPECT_EQ(ranks_of_island(config, 7), 7);
+  config.grid.islands = 4;
+  EXPECT_EQ(ranks_of_island(config, 12), 3);
+  // bad input: `train`: islands that do not divide the ranks | grid.islands is 4, which does not
+  // divide 6 ranks into equal islands; 3 would | 2
+  EXPECT_EQ(testing::message_of([&] { ranks_of_island(config, 6); }),
+            "grid.islands is 4, which does not divide 6 ranks into equal islands; 3 would");
+  EXPECT_EQ(testing::message_of([&] { ranks_of_island(config, 3); }),
+            "grid.islands is 4, which does not divide 3 ranks into equal islands; 3 would");
+}
+
+TEST(IslandsOfConfig, MeetByARule) {
+  Config config;
+  const nn::ModelPlan model = model_of({1, 1});
+  EXPECT_FALSE(meeting_rule(config, model));
+  config.grid.islands = 2;
+  config.sync.fragments = 3;
+  const auto outer = meeting_rule(config, model);
+  ASSERT_TRUE(outer);
+  EXPECT_EQ(outer->rate, 0.7f);
+  EXPECT_EQ(outer->momentum, 0.9f);
+  EXPECT_EQ(outer->fragments, 3);
+  EXPECT_EQ(outer->bits, 32);
+  config.sync.outer = "average";
+  config.sync.reduce = "int4";
+  const auto mean = meeting_rule(config, model);
+  ASSERT_TRUE(mean);
+  EXPECT_EQ(mean->rate, 1.0f);
+  EXPECT_EQ(mean->momentum, 0.0f);
+  EXPECT_EQ(mean->bits, 4);
+  // bad input: `train`: more fragments than the model has blocks | sync.fragments is 63, but the
+  // model has 62 blocks | 2
+  config.sync.every = 100;
+  config.sync.fragments = 63;
+  EXPECT_EQ(testing::message_of([&] { meeting_rule(config, model); }),
+            "sync.fragments is 63, but the model has 62 blocks");
+}
+
 }  // namespace
 }  // namespace trireme
