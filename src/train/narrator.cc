@@ -1,8 +1,11 @@
 #include "train/narrator.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "trireme/base/log.h"
@@ -141,12 +144,11 @@ std::string islands_text(const Config& config) {
   text += sync.outer == "average" ? ": the mean"
                                   : fmt::format(": outer step {}, momentum {}",
                                                 write_value(sync.lr), write_value(sync.momentum));
-  std::string how;
-  if (sync.fragments > 1) how = counted(sync.fragments, "fragment");
-  if (sync.delay > 0) {
-    how += fmt::format("{}{} on their way", how.empty() ? "" : ", ", counted(sync.delay, "step"));
-  }
-  return how.empty() ? text : fmt::format("{}; {}", text, how);
+  std::vector<std::string> how;
+  if (sync.fragments > 1) how.push_back(counted(sync.fragments, "fragment"));
+  if (sync.delay > 0) how.push_back(counted(sync.delay, "step") + " on the way");
+  if (sync.reduce != "fp32") how.push_back("sent as " + sync.reduce);
+  return how.empty() ? text : fmt::format("{}; {}", text, fmt::join(how, ", "));
 }
 
 std::string stages_text(const StartedRun& run) {

@@ -44,7 +44,7 @@ bool promised(Communicator& world, const Config& config) {
 BitsOfStart settle_same_bits(Communicator& world, Config& config) {
   if (!config.run.same_bits || !promised(world, config)) return {};
   BitsOfStart bits;
-  bits.said = keep_same_bits(config, world.size());
+  bits.said = keep_same_bits(config, ranks_of_island(config, world.size()));
   bits.promise_broken = !config.run.same_bits;
   return bits;
 }

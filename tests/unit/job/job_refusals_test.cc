@@ -145,7 +145,7 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
             "#SBATCH --nodes=2-4\n1 1\n");
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{8, 1, 1}));
   config_.grid.islands = 2;
-  EXPECT_EQ(script("@MODEL_RANKS@\n"), "2\n");
+  EXPECT_EQ(script("@NODES@ @MODEL_RANKS@\n"), "2-4 2\n");
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{4, 1, 1}));
   config_.grid.islands = 1;
   groups_ = {{"batch", 3, 8, 4000}};
