@@ -331,7 +331,8 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               OnChange::kRounding);
   options.add("grid.order", grid.order, "",
               "which rank takes which place of the grid; rank: places follow the launcher's order; "
-              "auto: on several nodes, the order whose traffic is cheapest on the network; or a "
+              "auto: on several nodes and one island, the order whose traffic is cheapest on the "
+              "network; or a "
               "file with a rank, or a node for all of its ranks, on each line; on CPUs the results "
               "have the same bits in every order, with comm.order tree and comm.reduce fp32",
               not_empty(), OnChange::kSums);

@@ -310,8 +310,6 @@ TEST(Config, IslandsMeetWhereThereAreSeveral) {
   EXPECT_EQ(steps_between_meetings(parsed({"--grid.islands", "2"})), 50);
   EXPECT_EQ(steps_between_meetings(parsed({"--grid.islands", "2", "--sync.every", "7"})), 7);
   EXPECT_EQ(steps_between_meetings(parsed({"--sync.every", "7"})), 7);
-  // bad input: `train`: keys of meetings where nobody meets | sync.lr is 0.5, but there is one
-  // island (grid.islands) and no sync.every: leave it out | 2
   for (const auto& [key, value] :
        {std::pair("outer", "average"), std::pair("lr", "0.5"), std::pair("momentum", "0.5"),
         std::pair("first", "3"), std::pair("fragments", "2"), std::pair("delay", "1"),
@@ -338,8 +336,6 @@ TEST(Config, MeetingsHaveOneMeaning) {
   EXPECT_EQ(refused({"--sync.lr", "0.5", "--sync.momentum", "0", "--sync.fragments", "10",
                      "--sync.delay", "9", "--sync.mix", "0"}),
             "no error");
-  // bad input: `train`: `sync.lr` or `sync.momentum` of a mean | sync.lr is 0.5, but sync.outer is
-  // average: leave it out | 2
   for (const char* key : {"lr", "momentum"}) {
     EXPECT_EQ(refused({"--sync.outer", "average", fmt::format("--sync.{}", key), "0.5"}),
               fmt::format("sync.{} is 0.5, but sync.outer is average: leave it out", key));
@@ -349,22 +345,15 @@ TEST(Config, MeetingsHaveOneMeaning) {
   EXPECT_EQ(refused({"--sync.mix", "0.25"}),
             "sync.mix is 0.25, but without sync.delay an island goes on with the outer weights "
             "alone: leave it out");
-  // bad input: `train`: `sync.delay` or `sync.fragments` that `sync.every` has no room for |
-  // sync.delay is 10, but a fragment meets again after 10 steps (sync.every): give fewer;
-  // sync.fragments is 11, but at most one meets after each of the 10 steps of sync.every | 2
   EXPECT_EQ(refused({"--sync.delay", "10"}),
             "sync.delay is 10, but a fragment meets again after 10 steps (sync.every): give fewer");
   EXPECT_EQ(refused({"--sync.fragments", "11"}),
             "sync.fragments is 11, but at most one meets after each of the 10 steps of sync.every");
   EXPECT_EQ(refusal({"--grid.islands", "2", "--sync.delay", "50"}),
             "sync.delay is 50, but a fragment meets again after 50 steps (sync.every): give fewer");
-  // bad input: `train`: `comm.tune` with islands | comm.tune tries algorithms in the steps of all
-  // ranks, which islands (grid.islands) do not have: leave it out | 2
   EXPECT_EQ(refused({"--comm.tune", "true"}),
             "comm.tune tries algorithms in the steps of all ranks, which islands (grid.islands) do "
             "not have: leave it out");
-  // bad input: `train`: `cuda.graphs` with `sync.first` | cuda.graphs captures one kind of step,
-  // and the first sync.first steps are of another: leave one out | 2
   EXPECT_EQ(refused({"--sync.first", "3", "--cuda.graphs", "true"}),
             "cuda.graphs captures one kind of step, and the first sync.first steps are of another: "
             "leave one out");

@@ -241,8 +241,6 @@ TEST(IslandsOfConfig, DivideTheRanks) {
   EXPECT_EQ(ranks_of_island(config, 7), 7);
   config.grid.islands = 4;
   EXPECT_EQ(ranks_of_island(config, 12), 3);
-  // bad input: `train`: islands that do not divide the ranks | grid.islands is 4, which does not
-  // divide 6 ranks into equal islands; 3 would | 2
   EXPECT_EQ(testing::message_of([&] { ranks_of_island(config, 6); }),
             "grid.islands is 4, which does not divide 6 ranks into equal islands; 3 would");
   EXPECT_EQ(testing::message_of([&] { ranks_of_island(config, 3); }),
@@ -268,8 +266,6 @@ TEST(IslandsOfConfig, MeetByARule) {
   EXPECT_EQ(mean->rate, 1.0f);
   EXPECT_EQ(mean->momentum, 0.0f);
   EXPECT_EQ(mean->bits, 4);
-  // bad input: `train`: more fragments than the model has blocks | sync.fragments is 63, but the
-  // model has 62 blocks | 2
   config.sync.every = 100;
   config.sync.fragments = 63;
   EXPECT_EQ(testing::message_of([&] { meeting_rule(config, model); }),
