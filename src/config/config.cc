@@ -218,8 +218,8 @@ void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
   if (std::ranges::none_of(all, [](const Steps* steps) { return steps->epochs().has_value(); })) {
     return;
   }
-  for (Steps* steps : all)
-    steps->resolve(samples_per_epoch, config.batch.global * config.grid.islands);
+  const std::int64_t of_step = std::int64_t{config.batch.global} * config.grid.islands;
+  for (Steps* steps : all) steps->resolve(samples_per_epoch, of_step);
   check_config_without_data(config);
 }
 
