@@ -63,7 +63,7 @@ struct RankWatch::Report {
 };
 
 void RankWatch::begin() const {
-  if (grid_.world().rank() != 0) return;
+  if (grid_.runtime().rank() != 0) return;
   try {
     remove_if_there(setting_.file, ExitStatus::kRunFolder);
   } catch (const RunFolderError& error) {
