@@ -91,6 +91,11 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
                     "out",
                     grid.islands));
   }
+  if (given.config.sync.every) {
+    throw ConfigError(
+        fmt::format("sync.every is {}, but a study measures steps without meetings: leave it out",
+                    *given.config.sync.every));
+  }
   plan.grids = given.grids ? scaling::read_grids(*given.grids) : std::vector{grid.shape()};
   if (plan.warmup >= plan.steps) {
     throw ConfigError(

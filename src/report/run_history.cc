@@ -89,7 +89,7 @@ StepMetrics step_of(const Json& object, std::int64_t step, const tasks::Unit& un
       metrics.memory_peak[use] = amount(*memory, name_of(static_cast<MemoryUse>(use)));
     }
   }
-  if (const Json* losses = object.find("island_losses")) {
+  if (const Json* losses = object.find("island_losses"); losses && losses->is_array()) {
     for (const Json& loss : losses->items()) {
       metrics.losses_of_islands.push_back(loss.is_number() ? loss.number() : kNan);
     }

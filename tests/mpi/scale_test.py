@@ -319,6 +319,9 @@ class Scale(ProgramTest):
                 # bad input: `scale`: islands | grid.islands is 2, but a study measures grids whose replicas
                 # meet at every step: leave it out | 2
                 ("grid.islands is 2, but a study measures grids", ["--grid.islands", "2"]),
+                # bad input: `scale`: meetings | sync.every is 4, but a study measures steps without meetings: leave it
+                # out | 2
+                ("sync.every is 4, but a study measures steps", ["--sync.every", "4"]),
                 ("4 micro-batches a step", ["--nodes", "8"]),
                 ("does not grow to whole micro-batches", ["--nodes", "3,4", "--mode", "weak"]),
                 ("--launcher slurm: is not one of", ["--launcher", "slurm"]),
