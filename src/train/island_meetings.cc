@@ -218,28 +218,41 @@ void IslandMeetings::add_to(std::vector<TensorSlice>& slices, CheckpointInfo& in
   }
 }
 
+// Whether the islands of a checkpoint go on each with its own. Steps of all islands (sync.first)
+// need equal weights.
+bool IslandMeetings::keeps_own(const CheckpointInfo& info) const {
+  const bool differ = info.extra.contains(kMeetingsAttribute);
+  return meeting_ && islands_of(info) == run_.islands.count() && !(differ && info.step < first_);
+}
+
 Checkpoint IslandMeetings::of_island(const Checkpoint& checkpoint) const {
-  const bool as_many = islands_of(checkpoint.info()) == run_.islands.count() && meeting_;
-  return view_of(checkpoint, as_many ? run_.islands.index() : 0, as_many);
+  const bool own = keeps_own(checkpoint.info());
+  return view_of(checkpoint, own ? run_.islands.index() : 0, own);
 }
 
 std::vector<std::string> IslandMeetings::restore(const Checkpoint& checkpoint,
                                                  std::span<const TensorSlice> slices) {
-  const int before = islands_of(checkpoint.info()), now = run_.islands.count();
+  const CheckpointInfo& info = checkpoint.info();
+  const int before = islands_of(info), now = run_.islands.count();
+  const bool met = info.extra.contains(kMeetingsAttribute), own = keeps_own(info);
   std::vector<std::string> lines;
-  if (before != now && before > 1) {
+  if (before > 1 && (before != now || (met && !own))) {
     take_means(checkpoint, before, slices);
     lines.push_back(fmt::format(
-        "going on with {} in place of {}: each with the outer weights, and the mean of the "
-        "islands' optimizer states",
-        counted(now, "island"), before));
+        "going on with {}{}: each with the outer weights, and the mean of the islands' optimizer "
+        "states",
+        counted(now, "island"),
+        before == now ? " that have equal weights up to sync.first"
+                      : fmt::format(" in place of {}", before)));
   } else if (before != now) {
     lines.push_back(fmt::format(
         "each of the {} islands begins with these weights and this optimizer state", now));
+  } else if (met && !own) {
+    lines.emplace_back("going on without meetings (sync.every): with the outer weights");
   }
-  const bool has_outer = meeting_ && checkpoint.info().extra.contains(kMeetingsAttribute);
+  const bool has_outer = meeting_ && met && info.step >= first_;
   if (has_outer) read_outer(checkpoint, lines);
-  begin(checkpoint.info().step, !has_outer);
+  begin(info.step, !has_outer);
   return lines;
 }
 

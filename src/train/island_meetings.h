@@ -48,6 +48,7 @@ class IslandMeetings {
 
  private:
   bool joined() const { return meeting_ && step_ < first_; }
+  bool keeps_own(const CheckpointInfo& info) const;
   bool starts(int fragment, std::int64_t step) const;
   bool turns(std::int64_t ends, std::int64_t step) const;
   void start(int fragment, std::int64_t step, std::vector<std::string>& lines);

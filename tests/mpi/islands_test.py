@@ -90,6 +90,10 @@ class Islands(ProgramTest):
         self.back_to("again", 4, of="one")
         self.train("again", "--grid.islands", 1, ranks=1)
         self.expect_equal("one", "again")
+        # One that is its own mean is a run without islands.
+        for run, more in (("mean", ("--sync.outer", "average")), ("plain", ("--sync.every", None))):
+            self.train(run, *more, "--checkpoint.every", 0, "--grid.islands", 1, ranks=1)
+        self.expect_equal("plain", "mean")
         self.what_people_do("fragments")
         self.other_numbers("nesterov", "one")
 
@@ -126,9 +130,12 @@ class Islands(ProgramTest):
         for of, ranks, line in ((run, 1, "going on with 1 island in place of 2: each with the outer weights, and the "
                                  "mean of the islands' optimizer states"),
                                 (run, 4, "going on with 4 islands in place of 2: each with"),
+                                (run, -2, "going on with 2 islands that have equal weights up to sync.first: each with"),
                                 (one, 2, "each of the 2 islands begins with these weights and this optimizer state")):
             self.back_to("other", 4, of=of)
-            told = self.train("other", "--run.steps", 20, "--checkpoint.every", 0, "--grid.islands", ranks, ranks=ranks)
+            more = ("--sync.first", 18) if ranks < 0 else ()
+            told = self.train("other", "--run.steps", 20, "--checkpoint.every", 0, "--grid.islands", abs(ranks), *more,
+                              ranks=abs(ranks))
             self.assertEqual(told.count(line), 1, told)
             losses = [loss for loss, _ in self.losses("other")]
             self.assertTrue(all(map(math.isfinite, losses)))
