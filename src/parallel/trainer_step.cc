@@ -210,8 +210,7 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
 
 void TrainerStep::add_up_islands() {
   for (const nn::FlatGroup* group : stage_.trained_groups()) {
-    across_->all_reduce(ctx_.stream, group->gradient_shard(), ReduceOp::kSum)
-        .wait_on(ctx_.stream);
+    across_->all_reduce(ctx_.stream, group->gradient_shard(), ReduceOp::kSum).wait_on(ctx_.stream);
   }
 }
 

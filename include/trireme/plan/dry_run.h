@@ -34,10 +34,10 @@ struct BatchParts {
 struct DryRunInput {
   nn::ModelPlan model;
   parallel::StepOptions step;
-  GridShape grid;   // of an island
-  int islands = 1;  // equal ones
+  GridShape grid;                                     // of an island
+  int islands = 1;                                    // equal ones
   std::optional<parallel::MeetingRule> meeting = {};  // nothing: they never meet
-  std::int64_t micro = 1;  // samples of a micro-batch
+  std::int64_t micro = 1;                             // samples of a micro-batch
   // From the data of so many steps statistics are computed anew between steps
   // (TrainerStep::recompute_states). 0: they are not.
   int recomputed_steps = 0;
@@ -63,8 +63,8 @@ struct DryRunResult {
   int place = 0;          // in the grid (GridShape)
   int ranks = 1;          // of the grid that are like this one
   int micro_batches = 0;  // of a step, here
-  // What the context's allocator says after two steps, and after what comes between steps: a meeting,
-  // and with DryRunInput::recomputed_steps statistics.
+  // What the context's allocator says after two steps, and after what comes between steps: a
+  // meeting, and with DryRunInput::recomputed_steps statistics.
   MemoryStats memory;
   // What the second step sends and computes.
   std::vector<DryTraffic> traffic;
@@ -73,10 +73,10 @@ struct DryRunResult {
 
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
 // MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), "start" while the
-// model is built, or "meeting" or "optim.recompute_norms" between steps. It runs only some micro-batches of a
-// step with many, and counts for the rest what each more adds. Without training it evaluates twice,
-// two waves of micro-batches each, or predicts twice. Throws OutOfMemoryError where a rank needs
-// more than 8 EiB. Throws ConfigError if the model does not fit the grid.
+// model is built, or "meeting" or "optim.recompute_norms" between steps. It runs only some
+// micro-batches of a step with many, and counts for the rest what each more adds. Without training
+// it evaluates twice, two waves of micro-batches each, or predicts twice. Throws OutOfMemoryError
+// where a rank needs more than 8 EiB. Throws ConfigError if the model does not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);
 
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of

@@ -19,8 +19,8 @@ DType compute_type(const std::string& precision);
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.
 ops::LossScaling loss_scaling(const Config& config);
 
-// Returns how islands meet (sync.*); nothing where they never do, or where one is its own mean. Throws ConfigError if the model
-// has fewer blocks than there are fragments.
+// Returns how islands meet (sync.*); nothing where they never do, or where one is its own mean.
+// Throws ConfigError if the model has fewer blocks than there are fragments.
 std::optional<parallel::MeetingRule> meeting_rule(const Config& config, const nn::ModelPlan& model);
 
 // In what follows `grid` is that of resolve_run_grid, and `model` is trained there. These throw
