@@ -184,7 +184,7 @@ with h5py.File(packed, "r+") as shard:
     shard["tokens"][5000] ^= 1
 look(packed)
 if shutil.which("h5repack"):
-    for options in ([], ["-f", "GZIP=4"]):
+    for options in ([], ["-f", "tokens:GZIP=4"]):  # it refuses to compress what is empty
         subprocess.run(["h5repack", *options, folder / "bytes/train.h5", packed], check=True)
         look(packed)
 
