@@ -64,7 +64,7 @@ Context context_of_cpu(int threads) {
   ctx.host_allocator = ctx.allocator;
   ctx.matmul = make_cpu_matmul_engine();
   ctx.convolution = make_cpu_convolution_engine();
-  ctx.step_state = std::make_shared<StepState>();
+  ctx.step_state = make_step_state(ctx);
   return ctx;
 }
 
@@ -90,13 +90,8 @@ Context make_dry_cuda_context(std::int64_t gpu_memory) {
                                   make_dry_gpu_matmul());
   ctx.gpu_memory = gpu_memory;
   ctx.dry = std::make_shared<OperationCounts>();
-  // The state's memory is counted, and the host has the values.
-  struct State {
-    std::shared_ptr<StepState> counted;
-    StepState values;
-  };
-  const auto state = std::make_shared<State>(State{ctx.step_state, {}});
-  ctx.step_state = {state, &state->values};
+  ctx.step_state.reset();
+  ctx.step_state = make_step_state(ctx);
   return ctx;
 }
 
@@ -112,7 +107,7 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
   ctx.allocator = cuda::make_device_allocator(ctx.cuda, device);
   ctx.host_allocator = cuda::make_pinned_allocator(ctx.cuda, device);
   ctx.matmul = std::move(matmul);
-  ctx.step_state = make_step_state(*ctx.allocator, ctx.stream);
+  ctx.step_state = make_step_state(ctx);
   const StepState fresh;
   runtime->copy(ctx.step_state.get(), &fresh, sizeof(fresh), cuda::CopyDirection::kToDevice,
                 ctx.stream.native());
@@ -145,9 +140,18 @@ void host_parallel(const Context& ctx, std::int64_t count, std::int64_t grain,
   cpu::parallel_ranges(host, count, grain, body);
 }
 
-std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream) {
-  const Buffer memory = allocator.allocate(sizeof(StepState), MemoryUse::kWorkspace, stream);
-  return {memory, reinterpret_cast<StepState*>(memory.get())};
+std::shared_ptr<StepState> make_step_state(const Context& ctx) {
+  if (on_cpu(ctx)) return std::make_shared<StepState>();
+  const Buffer memory =
+      ctx.allocator->allocate(sizeof(StepState), MemoryUse::kWorkspace, ctx.stream);
+  if (!ctx.dry) return {memory, reinterpret_cast<StepState*>(memory.get())};
+  // The state's memory is counted, and the host has the values.
+  struct State {
+    Buffer counted;
+    StepState values;
+  };
+  const auto state = std::make_shared<State>(State{memory, {}});
+  return {state, &state->values};
 }
 
 void write_step_state(Context& ctx, const StepState& state) {

@@ -27,8 +27,7 @@ Communicator& copies_of(const Stage& stage) {
 }
 
 ops::Context with_own_state(ops::Context ctx) {
-  ctx.step_state = ctx.dry ? std::make_shared<ops::StepState>()
-                           : ops::make_step_state(*ctx.allocator, ctx.stream);
+  ctx.step_state = ops::make_step_state(ctx);
   return ctx;
 }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/comm/islands.h"
 #include "trireme/plan/dry_run.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_traffic.h"
@@ -44,6 +46,11 @@ struct Case {
   const char* network = nullptr;
   bool recomputes = false;
   const DecoderChoices* choices = nullptr;
+  // Islands of such grids, which meet after the steps.
+  int islands = 1;
+  std::optional<parallel::MeetingRule> meeting = {};
+
+  int ranks() const { return islands * grid.ranks(); }
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -77,6 +84,8 @@ plan::DryRunInput input_of(const Case& c) {
   plan::DryRunInput input{.model = plan_of(c),
                           .step = {},
                           .grid = c.grid,
+                          .islands = c.islands,
+                          .meeting = c.meeting,
                           .micro = 2,
                           .recomputed_steps = c.recomputes ? 3 : 0};
   if (c.network) {
@@ -122,11 +131,13 @@ plan::DryRunInput input_of(const Case& c) {
 using Traffic =
     std::map<std::tuple<std::string, std::string, int>, std::pair<std::int64_t, double>>;
 
-Traffic traffic_by_operation(const Trace& trace) {
+// `first_rank` is that of the island: a dry run is of the first one.
+Traffic traffic_by_operation(const Trace& trace, int first_rank) {
   Traffic traffic;
   for (const Operation& operation : trace.operations) {
+    const int peer = operation.peer < 0 ? operation.peer : operation.peer - first_rank;
     auto& [calls, bytes] =
-        traffic[{trace.lanes.at(operation.lane).name, std::string(operation.name), operation.peer}];
+        traffic[{trace.lanes.at(operation.lane).name, std::string(operation.name), peer}];
     ++calls;
     bytes += static_cast<double>(operation.bytes);
   }
@@ -181,19 +192,27 @@ std::vector<nn::MicroBatch> batches_of(ops::Context& ctx, const Case& c,
   return made;
 }
 
+// This rank's place in the grid of its island.
+int place_of(const Case& c) {
+  return runtime().rank() % c.grid.ranks();
+}
+
 class DryRunBesideRealOne : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   const Case& c = GetParam();
-  if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  if (c.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
   const plan::DryRunInput input = input_of(c);
   ops::Context ctx = ops::make_cpu_context(1);
   runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
-  const ProcessGrid grid(runtime(), c.grid);
+  const Islands islands(runtime(), c.grid, c.islands);
+  const ProcessGrid grid(runtime(), c.grid, islands.ranks());
   runtime().use_algorithms({});
   const parallel::WorkSplit& work = input.step.work;
   const int replica = grid.index(kDataAxes), mine = work.count(replica);
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
+  std::optional<parallel::Meeting> meeting;
+  if (c.meeting) meeting.emplace(ctx, step, islands.across(), *c.meeting);
   const auto batches = [&] {
     return batches_of(ctx, c, input, step.stage(), work.micro(replica, 0).number, mine);
   };
@@ -204,13 +223,17 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
     step.train(of_step, number, 1e-3f, 1);
     trace = runtime().recorder().take_trace();
   }
+  for (int fragment = 0; c.meeting && fragment < c.meeting->fragments; ++fragment) {
+    meeting->start(fragment, 1);
+    meeting->finish(fragment);
+  }
   if (c.recomputes) {
     step.use_averages(true);
     step.recompute_states(2, batches);
     step.use_averages(false);
   }
   const MemoryStats real = ctx.allocator->stats();
-  const plan::DryRunResult dry = plan::dry_run(input, runtime().rank());
+  const plan::DryRunResult dry = plan::dry_run(input, place_of(c));
 
   EXPECT_EQ(dry.micro_batches, mine);
   EXPECT_EQ(dry.memory.live, real.live);
@@ -221,15 +244,16 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   if (runtime().rank() == 0) {
     fmt::print("{}: dry {} bytes, real {}\n", c.name, dry.memory.total_peak, real.total_peak);
   }
-  EXPECT_EQ(text_of(traffic_by_operation(dry.traffic)), text_of(traffic_by_operation(trace)));
+  EXPECT_EQ(text_of(traffic_by_operation(dry.traffic)),
+            text_of(traffic_by_operation(trace, islands.ranks().front())));
 }
 
 // What the start of a run goes by: the largest of the kinds that may be largest.
 TEST_P(DryRunBesideRealOne, TheLargestIsThatOfAllRanks) {
   const Case& c = GetParam();
-  if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  if (c.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
   const plan::DryRunInput input = input_of(c);
-  const plan::DryRunResult mine = plan::dry_run(input, runtime().rank());
+  const plan::DryRunResult mine = plan::dry_run(input, place_of(c));
   const auto most = [](double here) {
     return runtime().world().all_reduce_host(here, ReduceOp::kMax);
   };
@@ -409,6 +433,23 @@ const Case kCases[] = {
      .schedule = "zb-v",
      .whole_weights = false,
      .frozen = "embedding.*,blocks.0.*,blocks.*.norm?.*"},
+    {.name = "islands", .grid = {1, 1, 1}, .islands = 2, .meeting = parallel::MeetingRule{}},
+    {.name = "islands_in_stages",
+     .grid = {1, 2, 1},
+     .bf16 = true,
+     .islands = 2,
+     .meeting = parallel::MeetingRule{.rate = 0.7f, .momentum = 0.9f, .fragments = 2}},
+    {.name = "islands_of_shards",
+     .grid = sharded(2, 2, 1, 1),
+     .whole_weights = false,
+     .frozen = "blocks.1.*",
+     .islands = 2,
+     .meeting = parallel::MeetingRule{.rate = 0.7f, .momentum = 0.9f, .fragments = 3, .bits = 4}},
+    {.name = "islands_of_pictures",
+     .grid = {2, 1, 1},
+     .network = "mobilenet",
+     .islands = 2,
+     .meeting = parallel::MeetingRule{.momentum = 0.9f}},
 };
 INSTANTIATE_TEST_SUITE_P(Grids, DryRunBesideRealOne, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });

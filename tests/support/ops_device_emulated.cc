@@ -38,7 +38,7 @@ ops::Context make_test_context() {
   ctx.stream = Stream(ctx.device);
   ctx.allocator = std::make_shared<ExactAllocator>();
   ctx.matmul = make_emulated_matmul();
-  ctx.step_state = ops::make_step_state(*ctx.allocator, ctx.stream);
+  ctx.step_state = ops::make_step_state(ctx);
   ops::write_step_state(ctx, {});
   return ctx;
 }

@@ -80,8 +80,8 @@ Tensor to_device(Context& ctx, const Tensor& host);
 void host_parallel(const Context& ctx, std::int64_t count, std::int64_t grain,
                    const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 
-// Allocates a state on the allocator's device. Its contents are undefined.
-std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream);
+// Makes a state where operations of the context read it. On a GPU its contents are undefined.
+std::shared_ptr<StepState> make_step_state(const Context& ctx);
 // Writes the state that operations read, in stream order. On a GPU the host writes the state only
 // with these two functions; on a CPU it may also write it in place.
 void write_step_state(Context& ctx, const StepState& state);
