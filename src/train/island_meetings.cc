@@ -47,6 +47,12 @@ Checkpoint view_of(const Checkpoint& checkpoint, int island, bool own_weights) {
   });
 }
 
+// Whether a checkpoint with kMeetingsAttribute has a meeting that has not ended.
+bool is_any_under_way(const CheckpointInfo& info) {
+  const Json meetings = Json::parse(info.extra.at(kMeetingsAttribute));
+  return std::ranges::any_of(meetings.at("under_way").items(), &Json::is_object);
+}
+
 }  // namespace
 
 int islands_of(const CheckpointInfo& info) {
@@ -252,6 +258,9 @@ std::vector<std::string> IslandMeetings::restore(const Checkpoint& checkpoint,
   }
   const bool has_outer = meeting_ && met && info.step >= first_;
   if (has_outer) read_outer(checkpoint, lines);
+  if (met && !has_outer && is_any_under_way(info)) {
+    lines.emplace_back("what islands had learned and was on its way is dropped");
+  }
   begin(info.step, !has_outer);
   return lines;
 }

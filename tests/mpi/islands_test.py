@@ -23,7 +23,7 @@ FLAGS = ("--model.layers 2 --model.width 32 --model.heads 2 --model.context 16 -
          "--data.train data/train.h5 --data.validation data/validation.h5 --run.steps 7 --checkpoint.every 1 "
          "--checkpoint.keep 100 --eval.every 0 --log.every 1000 --comm.timeout 60 --run.threads 1 "
          "--run.device cpu --grid.islands 2 --sync.every 3").split()
-# Meetings end after steps 3 and 6, with fragments and a delay also after 2 and 5.
+# Meetings are after steps 3 and 6. Of two fragments one is on its way from 3 to 4 and from 6, the other from 4 to 5.
 MEETINGS = {"nesterov": (), "average": ("--sync.outer", "average"),
             "fragments": ("--sync.fragments", 2, "--sync.delay", 1), "first": ("--sync.first", 3)}
 
@@ -127,6 +127,9 @@ class Islands(ProgramTest):
 
     def other_numbers(self, run, one):
         """Goes on with another number of islands."""
+        self.back_to("other", 4, of="fragments")
+        self.assertIn("what islands had learned and was on its way is dropped",
+                      self.train("other", "--sync.every", None, "--grid.islands", 1, ranks=1))
         for of, ranks, line in ((run, 1, "going on with 1 island in place of 2: each with the outer weights, and the "
                                  "mean of the islands' optimizer states"),
                                 (run, 4, "going on with 4 islands in place of 2: each with"),
