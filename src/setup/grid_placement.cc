@@ -64,8 +64,8 @@ Placement place_grid(Runtime& runtime, const std::string& wanted, const GridShap
   std::iota(placement.order.begin(), placement.order.end(), 0);
   if (wanted == "auto") {
     // Islands are neighbours in the launcher's order.
-    if (runtime.nodes() > 1 && shape.ranks() == runtime.size())
-      placement = cheapest(runtime, shape, traffic, network);
+    const bool one_island = shape.ranks() == runtime.size();
+    if (runtime.nodes() > 1 && one_island) placement = cheapest(runtime, shape, traffic, network);
   } else if (wanted != "rank") {
     const std::string text =
         runtime.world().read_once([&] { return read_small_file("grid.order", wanted); });

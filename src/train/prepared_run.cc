@@ -163,7 +163,9 @@ std::int64_t PreparedRun::checkpoint_bytes() const {
   const auto states = static_cast<std::int64_t>(step.options().optimizer.most_states());
   const nn::TrainedParameters& trained = step.stage().options().trained;
   const std::int64_t updated = trained.all() ? model.plan.parameters : trained.total();
-  return static_cast<std::int64_t>(sizeof(float)) * (model.plan.parameters + states * updated);
+  const std::int64_t outer = steps_between_meetings(config) ? 2 * updated : 0;
+  return static_cast<std::int64_t>(sizeof(float)) *
+         (islands.count() * (model.plan.parameters + states * updated) + outer);
 }
 
 BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t steps) const {

@@ -63,7 +63,8 @@ struct PreparedRun : RunPlan {
   PreparedRun(const PreparedRun&) = delete;
   PreparedRun& operator=(const PreparedRun&) = delete;
 
-  // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32.
+  // The bytes of a checkpoint: weights and what the optimizer keeps of each, in fp32; of each
+  // island, and what they have outside of them.
   std::int64_t checkpoint_bytes() const;
   // The samples of a step of all islands, each of which takes batch.global of them in turn.
   std::int64_t samples_of_step() const {

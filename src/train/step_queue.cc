@@ -30,34 +30,24 @@ std::vector<StepQueue::Known> StepQueue::settle(std::size_t left) {
 parallel::StepResult StepQueue::of_islands(const parallel::StepResult& own,
                                            StepMetrics& metrics) const {
   if (islands_.count() == 1) return own;
-  struct Numbers {
-    double loss, gradient_norm, targets, finite, loss_scale;
-  };
-  constexpr std::size_t kNumbers = sizeof(Numbers) / sizeof(double);
-  const Numbers mine{own.loss, own.gradient_norm, static_cast<double>(own.targets),
-                     own.finite ? 1.0 : 0.0, own.loss_scale};
-  std::vector<Numbers> all(static_cast<std::size_t>(islands_.count()));
-  const auto as_doubles = [](const Numbers& first, std::size_t count) {
-    // The memory is this function's own, so that it may be handed on as writable.
-    return std::span(const_cast<double*>(&first.loss), count * kNumbers);
-  };
+  enum Number : std::size_t { kLoss, kNorm, kTargets, kFinite, kScale, kNumbers };
+  std::vector<double> mine = {own.loss, own.gradient_norm, static_cast<double>(own.targets),
+                              own.finite ? 1.0 : 0.0, own.loss_scale};
+  std::vector<double> all(kNumbers * static_cast<std::size_t>(islands_.count()));
   islands_.across()
-      .all_gather(Stream(), Tensor::wrap(as_doubles(mine, 1)),
-                  Tensor::wrap(as_doubles(all.front(), all.size())))
+      .all_gather(Stream(), Tensor::wrap(std::span(mine)), Tensor::wrap(std::span(all)))
       .wait_host();
   parallel::StepResult result = own;
   double losses = 0.0, targets = 0.0;
   result.gradient_norm = 0.0;
-  for (const Numbers& island : all) {
-    metrics.losses_of_islands.push_back(island.loss);
-    if (island.targets > 0.0) losses += island.loss * island.targets;
-    targets += island.targets;
-    result.gradient_norm =
-        island.gradient_norm > result.gradient_norm || std::isnan(island.gradient_norm)
-            ? island.gradient_norm
-            : result.gradient_norm;
-    result.finite = result.finite && island.finite != 0.0;
-    result.loss_scale = std::min(result.loss_scale, island.loss_scale);
+  for (std::size_t at = 0; at < all.size(); at += kNumbers) {
+    const double loss = all[at + kLoss], norm = all[at + kNorm], seen = all[at + kTargets];
+    metrics.losses_of_islands.push_back(loss);
+    if (seen > 0.0) losses += loss * seen;
+    targets += seen;
+    if (std::isnan(norm) || norm > result.gradient_norm) result.gradient_norm = norm;
+    result.finite = result.finite && all[at + kFinite] != 0.0;
+    result.loss_scale = std::min(result.loss_scale, all[at + kScale]);
   }
   result.targets = static_cast<std::int64_t>(targets);
   result.loss = losses / targets;
