@@ -11,6 +11,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
+#include "trireme/base/text.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/config/schedule_options.h"
