@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/thread.h"
 #include "trireme/io/island_member.h"
@@ -15,7 +14,6 @@ namespace {
 constexpr std::string_view kLeft = "left";
 // A gap between two looks counts for at most this part of the silence that means death.
 constexpr double kGapsInSilence = 4;
-constexpr std::chrono::milliseconds kStopLook{50};
 
 }  // namespace
 
@@ -36,11 +34,9 @@ HeartbeatThread::HeartbeatThread(IslandFolder& folder, MemberName member, double
     : heartbeat_(folder, std::move(member)) {
   heartbeat_.beat();
   thread_ = start_thread("the heartbeat", [this, seconds] {
-    Stopwatch since;
-    while (!stopping_) {
-      std::this_thread::sleep_for(kStopLook);
-      if (since.seconds() < seconds) continue;
-      since.restart();
+    std::unique_lock lock(mutex_);
+    const auto end = [this] { return ending_; };
+    while (!wake_.wait_for(lock, std::chrono::duration<double>(seconds), end)) {
       try {
         heartbeat_.beat();
       } catch (const Error&) {  // the next one may come through
@@ -50,7 +46,11 @@ HeartbeatThread::HeartbeatThread(IslandFolder& folder, MemberName member, double
 }
 
 HeartbeatThread::~HeartbeatThread() {
-  stopping_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
   thread_.join();
   try {
     heartbeat_.leave();

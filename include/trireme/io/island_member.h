@@ -4,10 +4,11 @@
 // The calls block and use one thread; the heartbeat may be given in another.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -44,7 +45,9 @@ class HeartbeatThread {
 
  private:
   Heartbeat heartbeat_;
-  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;
   std::jthread thread_;  // the last member, joined first
 };
 
