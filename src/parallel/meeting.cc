@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::int64_t kUnit = nn::Sharding::kUnit;
 
-// The elements of the units that a part of a group is in.
-std::int64_t extent_in_sum(const FlatRange& elements) {
-  return (elements.end + kUnit - 1) / kUnit * kUnit - elements.begin / kUnit * kUnit;
-}
-
 Communicator& copies_of(const Stage& stage) {
   return stage.grid().comm(stage.sharded() ? Axes(Axis::kReplicate) : kDataAxes);
+}
+
+// Undefined where the tensor is.
+Tensor part_of(const Tensor& flat, const FlatRange& elements) {
+  return flat.defined() ? flat.flat_range(elements.begin, elements.end) : Tensor();
 }
 
 ops::Context with_own_state(ops::Context ctx) {
@@ -106,23 +106,20 @@ void Meeting::form_fragments(int fragments) {
   }
   const std::int64_t states = step_.stage().states().elements();
   for (Fragment& fragment : fragments_) {
-    std::int64_t elements = 0;
+    std::int64_t end = 0;  // of the units so far
     for (const std::size_t i : fragment.groups) {
-      for (std::size_t part = 0; part < outer_[i].group->parts().size(); ++part) {
-        elements += extent_in_sum(outer_[i].elements(part));
+      for (const nn::FlatGroup::Part& part : outer_[i].group->parts()) {
+        const FlatRange in_shard{part.at, part.at + part.elements.size()};
+        const std::int64_t begin = end + in_shard.begin % kUnit;
+        fragment.pieces.push_back({i, in_shard, {begin, begin + in_shard.size()}});
+        end = (begin + in_shard.size() + kUnit - 1) / kUnit * kUnit;
       }
     }
-    const nn::Sharding parts(elements, copies_.size(), copies_.rank());
+    const nn::Sharding parts(end, copies_.size(), copies_.rank());
     fragment.sum = allocate_carried({&islands_, &copies_}, *ctx_.allocator, ctx_.stream,
                                     {parts.extent()}, DType::kF32, MemoryUse::kOptimizer);
-    std::int64_t unit = 0;  // where the units of a part begin
-    for (const std::size_t i : fragment.groups) {
-      for (std::size_t part = 0; part < outer_[i].group->parts().size(); ++part) {
-        const FlatRange here = outer_[i].elements(part);
-        const std::int64_t begin = unit + here.begin % kUnit;
-        outer_[i].arriving.push_back(fragment.sum.flat_range(begin, begin + here.end - here.begin));
-        unit += extent_in_sum(here);
-      }
+    for (const Piece& piece : fragment.pieces) {
+      outer_[piece.outer].arriving.push_back(part_of(fragment.sum, piece.in_sum));
     }
     fragment.exchange = std::make_unique<CompressedSum>(
         ctx_, islands_, part_of_copy(fragment.sum).elements(), rule_.bits);
@@ -160,14 +157,11 @@ bool Meeting::start(int number, std::int64_t targets) {
   Fragment& fragment = at(number);
   TRIREME_CHECK(!fragment.under_way, "a fragment meets again when its last meeting has ended");
   ops::fill(ctx_, fragment.sum, 0.0f);  // with the padding
-  for (const std::size_t i : fragment.groups) {
-    const Outer& outer = outer_[i];
-    for (std::size_t part = 0; part < outer.arriving.size(); ++part) {
-      const FlatRange here = outer.elements(part);
-      ops::cast(ctx_, outer.weights.flat_range(here.begin, here.end), outer.arriving[part]);
-      ops::add_scaled(ctx_, outer.group->values().flat_range(here.begin, here.end), -1.0f,
-                      outer.arriving[part]);
-    }
+  for (const Piece& piece : fragment.pieces) {
+    const Outer& outer = outer_[piece.outer];
+    const Tensor learned = part_of(fragment.sum, piece.in_sum);
+    ops::cast(ctx_, part_of(outer.weights, piece.in_shard), learned);
+    ops::add_scaled(ctx_, part_of(outer.group->values(), piece.in_shard), -1.0f, learned);
   }
   const bool counts = is_finite(fragment.sum);
   const float own = counts ? static_cast<float>(targets) : 0.0f;
@@ -239,17 +233,14 @@ void Meeting::take_step(const Fragment& fragment, float mix) {
   ops::write_step_state(outer_ctx_, {.learning_rate = 1.0f, .finite = counts ? 1 : 0});
   const ops::Sgd rule{
       .momentum = rule_.momentum, .nesterov = rule_.momentum != 0.0f, .rate = rule_.rate};
+  for (const Piece& piece : fragment.pieces) {
+    const Outer& outer = outer_[piece.outer];
+    const Tensor weights = part_of(outer.weights, piece.in_shard);
+    ops::sgd_step(outer_ctx_, rule, weights, part_of(fragment.sum, piece.in_sum),
+                  part_of(outer.momentum, piece.in_shard), weights);
+  }
   for (const std::size_t i : fragment.groups) {
     const Outer& outer = outer_[i];
-    for (std::size_t part = 0; part < outer.arriving.size(); ++part) {
-      const FlatRange here = outer.elements(part);
-      const auto of_part = [&](const Tensor& shard) {
-        return shard.defined() ? shard.flat_range(here.begin, here.end) : Tensor();
-      };
-      const Tensor weights = of_part(outer.weights);
-      ops::sgd_step(outer_ctx_, rule, weights, outer.arriving[part], of_part(outer.momentum),
-                    weights);
-    }
     const Tensor& values = outer.group->values();
     if (mix == 0.0f) {
       ops::cast(ctx_, outer.weights, values);
@@ -265,24 +256,18 @@ std::vector<Meeting::Kept> Meeting::kept() const {
   for (const Fragment& fragment : fragments_) {
     const std::int64_t each = fragment.sum.elements() / copies_.size();
     const std::int64_t own = each * copies_.rank();
-    std::int64_t unit = 0;
-    for (const std::size_t i : fragment.groups) {
-      for (std::size_t part = 0; part < outer_[i].arriving.size(); ++part) {
-        const FlatRange here = outer_[i].elements(part);
-        const std::int64_t begin = unit + here.begin % kUnit;  // in the sum
-        unit += extent_in_sum(here);
-        // `values` are of elements of the sum from `first` on.
-        const auto add = [&](const Tensor& values, std::int64_t first, bool of_sum) {
-          if (!values.defined()) return;
-          const FlatRange both = intersection({begin, begin + here.end - here.begin},
-                                              {first, first + values.elements()});
-          if (both.begin >= both.end) return;
-          all.push_back({outer_[i].group, here.begin + both.begin - begin,
-                         values.flat_range(both.begin - first, both.end - first), of_sum});
-        };
-        add(fragment.exchange->kept_of_term(), own, false);
-        add(fragment.exchange->kept_of_result(), own + fragment.exchange->first_owned(), true);
-      }
+    for (const Piece& piece : fragment.pieces) {
+      // `values` are of elements of the sum from `first` on.
+      const auto add = [&](const Tensor& values, std::int64_t first, bool of_sum) {
+        if (!values.defined()) return;
+        const FlatRange both = intersection(piece.in_sum, {first, first + values.elements()});
+        if (both.empty()) return;
+        all.push_back({outer_[piece.outer].group,
+                       piece.in_shard.begin + both.begin - piece.in_sum.begin,
+                       values.flat_range(both.begin - first, both.end - first), of_sum});
+      };
+      add(fragment.exchange->kept_of_term(), own, false);
+      add(fragment.exchange->kept_of_result(), own + fragment.exchange->first_owned(), true);
     }
   }
   return all;

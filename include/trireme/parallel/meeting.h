@@ -69,11 +69,6 @@ class Meeting {
     // The mean of what the islands have learned, of a fragment under way, after arrive(): by part
     // of the group (FlatGroup::parts).
     Tensors arriving;
-
-    FlatRange elements(std::size_t part) const {  // of the shard
-      const nn::FlatGroup::Part& one = group->parts()[part];
-      return {one.at, one.at + one.elements.end - one.elements.begin};
-    }
   };
   // That of each group that trains, in the order of the stage.
   const std::vector<Outer>& outer() const { return outer_; }
@@ -90,13 +85,18 @@ class Meeting {
   std::vector<Kept> kept() const;
 
  private:
+  // A part of a group in a sum. It lies in units of its own, as it lies in the group's: so few bits
+  // have a scale for each unit of a parameter, whatever shares its memory here, and the copies of a
+  // parameter stay equal.
+  struct Piece {
+    std::size_t outer;  // of outer_
+    FlatRange in_shard, in_sum;
+  };
   struct Fragment {
     std::vector<std::size_t> groups;  // of outer_
-    // fp32. Each part of a group lies in units of its own, as it lies in the group's: so few bits
-    // have a scale for each unit of a parameter, whatever shares its memory here, and the copies of
-    // a parameter stay equal.
-    Tensor sum;
-    Tensor numbers;  // fp32: the targets, and of the last fragment the states
+    std::vector<Piece> pieces;        // of all of them
+    Tensor sum;                       // fp32
+    Tensor numbers;                   // fp32: the targets, and of the last fragment the states
     float targets = 0.0f;
     bool under_way = false, turned = false, arrived = false;
     std::unique_ptr<CompressedSum> exchange;  // of this copy's part
