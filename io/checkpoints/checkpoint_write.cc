@@ -91,16 +91,18 @@ std::uint64_t checksum_of(const TensorSlice& slice) {
 // Writes one checkpoint.
 class Writer {
  public:
-  Writer(Communicator& comm, FlightRecorder& recorder, std::string folder,
+  // `among_others`: the folder is one of checkpoints, of which this is the newest.
+  Writer(Communicator& comm, FlightRecorder& recorder, std::string path, bool among_others,
          const CheckpointInfo& info, std::span<const TensorSlice> owned,
          const CheckpointOptions& options)
       : comm_(comm),
         recorder_(recorder),
-        folder_(std::move(folder)),
+        folder_(fs::path(path).parent_path().string()),
+        among_others_(among_others),
         info_(info),
         owned_(owned),
         options_(options),
-        path_(checkpoint_path(folder_, info.step)),
+        path_(std::move(path)),
         partial_(fmt::format("{}.{}{}", path_, options.generation, kPartial)) {}
 
   std::string write();
@@ -129,6 +131,7 @@ class Writer {
   Communicator& comm_;
   FlightRecorder& recorder_;
   const std::string folder_;
+  const bool among_others_;
   const CheckpointInfo& info_;
   std::span<const TensorSlice> owned_;
   const CheckpointOptions& options_;
@@ -167,7 +170,7 @@ void Writer::check_still_ours() const {
 void Writer::make_file() {
   check_still_ours();
   make_folders(folder_, ExitStatus::kRunFolder);
-  remove_unfinished_checkpoints(folder_, options_.generation);
+  if (among_others_) remove_unfinished_checkpoints(folder_, options_.generation);
   reserve_space();
   hdf5::File file = hdf5::File::create(partial_);
   file.set_attribute("/", "format_version", info_.format_version);
@@ -309,7 +312,7 @@ void Writer::publish() {
   check_still_ours();
   rename_file(partial_, path_, ExitStatus::kRunFolder);
   sync_folder(folder_);
-  if (options_.keep <= 0) return;
+  if (!among_others_ || options_.keep <= 0) return;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_);
   const auto keep = static_cast<std::size_t>(options_.keep);
   for (std::size_t i = 0; i + keep < files.size(); ++i) {
@@ -388,7 +391,15 @@ std::string Writer::write() {
 std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
                              const std::string& folder, const CheckpointInfo& info,
                              std::span<const TensorSlice> owned, const CheckpointOptions& options) {
-  return Writer(comm, recorder, folder, info, owned, options).write();
+  return Writer(comm, recorder, checkpoint_path(folder, info.step), /*among_others=*/true, info,
+                owned, options)
+      .write();
+}
+
+void write_checkpoint_to(Communicator& comm, FlightRecorder& recorder, const std::string& path,
+                         const CheckpointInfo& info, std::span<const TensorSlice> owned,
+                         const CheckpointOptions& options) {
+  Writer(comm, recorder, path, /*among_others=*/false, info, owned, options).write();
 }
 
 }  // namespace trireme

@@ -1,7 +1,6 @@
 #include "trireme/io/island_member.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <sstream>
 #include <string_view>
@@ -26,13 +25,6 @@ std::string record_name(std::int64_t number) {
 
 std::string delivery_name(const std::string& member, std::int64_t base) {
   return fmt::format("islands/{}/delivery-{:06}.json", member, base);
-}
-
-// Whether the text may be a member's name, which is a folder's and a part of names of files.
-bool is_member_name(std::string_view text) {
-  return !text.empty() && text.front() != '.' && std::ranges::all_of(text, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-  });
 }
 
 // The number in the name of a file "KIND-NUMBER...."; nothing in others.
@@ -75,11 +67,12 @@ IslandMember::IslandMember(IslandFolder& folder, IslandClock& clock, IslandWork&
   }
 }
 
-const OuterRecord& IslandMember::next_start() {
+const OuterRecord* IslandMember::next_start() {
   waited_since_ = clock_.seconds();
   while (true) {
     advance();
-    if (start()) return *start_;
+    if (newest_ && options_.rules.is_last(*newest_)) return nullptr;
+    if (start()) return &*start_;
     const std::int64_t before = newest_ ? newest_->number : -1;
     if (leads()) newest_ ? lead() : found();
     if ((newest_ ? newest_->number : -1) == before) clock_.wait(options_.rules.poll);

@@ -1,11 +1,13 @@
 #include "trireme/io/outer_record.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/json.h"
 
 namespace trireme {
@@ -122,10 +124,30 @@ OuterMember member_of(const Json& text) {
 
 }  // namespace
 
+std::string digest_of(std::string_view text) {
+  return fmt::format("xxh64:{:016x}",
+                     static_cast<std::uint64_t>(XXH64(text.data(), text.size(), 0)));
+}
+
+bool is_member_name(std::string_view text) {
+  return !text.empty() && text.front() != '.' && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+}
+
 std::int64_t count_of(const SampleRanges& ranges) {
   std::int64_t count = 0;
   for (const SampleRange& range : ranges) count += range.end - range.begin;
   return count;
+}
+
+std::int64_t sample_at(const SampleRanges& ranges, std::int64_t i) {
+  for (const SampleRange& range : ranges) {
+    const std::int64_t count = range.end - range.begin;
+    if (i < count) return range.begin + i;
+    i -= count;
+  }
+  throw InternalError("there are fewer samples than were asked for");
 }
 
 SampleRanges take_front(SampleRanges& ranges, std::int64_t count) {

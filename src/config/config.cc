@@ -10,6 +10,7 @@
 #include "trireme/config/schedule_options.h"
 #include "trireme/config/step_range.h"
 #include "trireme/config/weighted_paths.h"
+#include "trireme/io/outer_record.h"
 
 namespace trireme {
 namespace {
@@ -132,6 +133,29 @@ void check_same_bits(const Config& config) {
 }
 
 // Keys of meetings where there are none would do nothing.
+// A member meets the others through files: all at once, in full.
+void check_member(const Config& config) {
+  const Config::Sync& sync = config.sync;
+  const auto refuse = [](bool differs, std::string_view key, const auto& value,
+                         std::string_view why) {
+    if (!differs) return;
+    throw ConfigError(fmt::format("{} is {}, but {}: leave it out", key, value, why));
+  };
+  if (!is_member_name(sync.member)) {
+    throw ConfigError(
+        fmt::format("sync.member '{}': a name has letters, digits, -, _ and . alone, and does not "
+                    "begin with .",
+                    shown(sync.member)));
+  }
+  constexpr std::string_view kOneIsland = "a job with sync.member is one island";
+  constexpr std::string_view kFiles = "members (sync.member) meet through files, in full";
+  refuse(config.grid.islands > 1, "grid.islands", config.grid.islands, kOneIsland);
+  refuse(sync.first > 0, "sync.first", sync.first, kFiles);
+  refuse(sync.fragments > 1, "sync.fragments", sync.fragments, kFiles);
+  refuse(sync.delay > 0, "sync.delay", sync.delay, kFiles);
+  refuse(sync.reduce != "fp32", "sync.reduce", sync.reduce, kFiles);
+}
+
 void check_sync(const Config& config) {
   const Config::Sync& sync = config.sync;
   const Config::Sync usual{};
@@ -140,6 +164,7 @@ void check_sync(const Config& config) {
     if (!differs) return;
     throw ConfigError(fmt::format("sync.{} is {}, but {}: leave it out", key, value, why));
   };
+  if (sync.is_member()) check_member(config);
   const std::optional<int> every = steps_between_meetings(config);
   if (!every) {
     constexpr std::string_view kNone = "there is one island (grid.islands) and no sync.every";
@@ -233,8 +258,14 @@ void write_out_micro(Config& config) {
   if (const std::optional<int> micro = micro_of_keys(config)) config.batch.micro = *micro;
 }
 
+std::string folder_of_job(const Config& config) {
+  const std::string& member = config.sync.member;
+  return member.empty() ? config.run.folder : config.run.folder + "/islands/" + member;
+}
+
 std::optional<int> steps_between_meetings(const Config& config) {
-  if (config.sync.every || config.grid.islands == 1) return config.sync.every;
+  const bool meets = config.grid.islands > 1 || config.sync.is_member();
+  if (config.sync.every || !meets) return config.sync.every;
   return Config::Sync::kUsualEvery;
 }
 

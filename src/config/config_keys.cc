@@ -347,7 +347,8 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
 void add_sync_keys(Options& options, Config::Sync& sync) {
   options.add("sync.every", sync.every, "steps",
               "islands meet after so many steps of their own; auto: 50 with several of them, and "
-              "never with one",
+              "never with one; of members (sync.member) each does as many as fit the time in which "
+              "the median one does 50, 12 to 200",
               between(1, limits::kCount), OnChange::kResults);
   options.add("sync.outer", sync.outer, "",
               "what a meeting makes of the islands' weights; nesterov: a step of SGD with "
@@ -379,6 +380,29 @@ void add_sync_keys(Options& options, Config::Sync& sync) {
               "element, with a scale for each 256; what fewer bits lose is sent with the next "
               "meeting",
               one_of({"fp32", "bf16", "int8", "int4", "int2"}), OnChange::kResults);
+}
+
+void add_member_keys(Options& options, Config::Sync& sync) {
+  options.add("sync.member", sync.member, "name",
+              "this job is one of several that carry the run in run.folder, each as an island, "
+              "under this name; it has a run folder of its own, islands/NAME in there",
+              {}, OnChange::kNothing);
+  options.add("sync.patience", sync.patience, "seconds",
+              "sync.member: whoever has delivered waits for other living members for so long",
+              between(0, limits::kReal), OnChange::kNothing);
+  options.add("sync.quorum", sync.quorum, "members",
+              "sync.member: an outer step has what at least so many have learned",
+              between(1, limits::kRanks), OnChange::kResults);
+  options.add("sync.stale", sync.stale, "per outer step",
+              "sync.member: factor of the weight of what comes late; 0 drops it", between(0, 1),
+              OnChange::kResults);
+  options.add("sync.silence", sync.silence, "seconds",
+              "sync.member: who gives no sign of life for so long counts as dead",
+              between(1, limits::kReal), OnChange::kNothing);
+  options.add("sync.rejoin", sync.rejoin, "steps",
+              "sync.member: one that joins a run under way with an optimizer of zeros warms up for "
+              "so many of its steps",
+              between(0, limits::kCount), OnChange::kResults);
 }
 
 void add_recompute_keys(Options& options, Config::Recompute& recompute) {
@@ -617,6 +641,7 @@ void add_config_keys(Options& options, Config& config) {
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
   add_sync_keys(options, config.sync);
+  add_member_keys(options, config.sync);
   add_shard_keys(options, config.shard);
   add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);

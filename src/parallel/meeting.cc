@@ -273,6 +273,11 @@ std::vector<Meeting::Kept> Meeting::kept() const {
   return all;
 }
 
+void Meeting::take_outer() {
+  for (const Outer& outer : outer_) ops::cast(ctx_, outer.weights, outer.group->values());
+  step_.values_changed();
+}
+
 void Meeting::exchange() {
   for (const Outer& outer : outer_) {
     const Tensor& values = outer.group->values();

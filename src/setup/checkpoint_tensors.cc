@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -80,14 +81,29 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
 
 namespace {
 
-// The elements of a part of a group, or of a piece of one that is written here.
-Tensor arriving_of(const parallel::Meeting::Outer& outer, const nn::FlatGroup::Part& piece) {
-  const auto& parts = outer.group->parts();
-  const auto whole = std::ranges::find(parts, piece.parameter, &nn::FlatGroup::Part::parameter);
+// The elements of a part of a group, or of a piece of one that is written here, in tensors that are
+// one for each part.
+Tensor elements_of(const nn::FlatGroup& group, const Tensors& by_part,
+                   const nn::FlatGroup::Part& piece) {
+  const auto whole =
+      std::ranges::find(group.parts(), piece.parameter, &nn::FlatGroup::Part::parameter);
   const std::int64_t begin = piece.at - whole->at;
   const std::int64_t count = piece.elements.end - piece.elements.begin;
-  return outer.arriving[static_cast<std::size_t>(whole - parts.begin())].flat_range(begin,
-                                                                                    begin + count);
+  const auto at = static_cast<std::size_t>(whole - group.parts().begin());
+  return by_part[at].flat_range(begin, begin + count);
+}
+
+// Calls `visit` with each part of a group, or each piece of one that this rank writes.
+void for_parts(const parallel::Stage& stage, const nn::FlatGroup& group, bool owned_only,
+               const std::function<void(const nn::FlatGroup::Part&)>& visit) {
+  if (!owned_only) {
+    std::ranges::for_each(group.parts(), visit);
+    return;
+  }
+  const auto written =
+      nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
+  const auto at = std::ranges::find(stage.groups(), &group) - stage.groups().begin();
+  std::ranges::for_each(written[static_cast<std::size_t>(at)], visit);
 }
 
 }  // namespace
@@ -95,12 +111,8 @@ Tensor arriving_of(const parallel::Meeting::Outer& outer, const nn::FlatGroup::P
 std::vector<TensorSlice> outer_slices(const parallel::Stage& stage,
                                       const parallel::Meeting& meeting, bool owned_only) {
   std::vector<TensorSlice> slices;
-  const auto written =
-      nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
   for (const parallel::Meeting::Outer& outer : meeting.outer()) {
-    const auto at = std::ranges::find(stage.groups(), outer.group) - stage.groups().begin();
-    const auto& parts = owned_only ? written[static_cast<std::size_t>(at)] : outer.group->parts();
-    for (const nn::FlatGroup::Part& part : parts) {
+    for_parts(stage, *outer.group, owned_only, [&](const nn::FlatGroup::Part& part) {
       const std::string& name = part.parameter->name();
       const auto add = [&](const std::string& called, const Tensor& elements) {
         add_part(stage, called, elements, part, slices);
@@ -110,10 +122,21 @@ std::vector<TensorSlice> outer_slices(const parallel::Stage& stage,
         add(kOuter + name + "/momentum", nn::FlatGroup::view(outer.momentum, part));
       }
       if (meeting.under_way(outer.fragment)) {
-        add(kOuter + name + "/arriving", arriving_of(outer, part));
+        add(kOuter + name + "/arriving", elements_of(*outer.group, outer.arriving, part));
       }
-    }
+    });
   }
+  return slices;
+}
+
+std::vector<TensorSlice> learned_slices(const parallel::Stage& stage,
+                                        const parallel::Meeting::Outer& outer,
+                                        const Tensors& by_part, bool owned_only) {
+  std::vector<TensorSlice> slices;
+  for_parts(stage, *outer.group, owned_only, [&](const nn::FlatGroup::Part& part) {
+    add_part(stage, kOuter + part.parameter->name() + "/learned",
+             elements_of(*outer.group, by_part, part), part, slices);
+  });
   return slices;
 }
 

@@ -142,7 +142,8 @@ std::optional<parallel::MeetingRule> meeting_rule(const Config& config,
     throw ConfigError(fmt::format("sync.fragments is {}, but the model has {} blocks",
                                   sync.fragments, model.blocks.size()));
   }
-  if (config.grid.islands == 1 && sync.outer == "average") return std::nullopt;
+  const bool alone = config.grid.islands == 1 && !sync.is_member();
+  if (alone && sync.outer == "average") return std::nullopt;
   const std::map<std::string_view, int> bits = {
       {"fp32", 32}, {"bf16", 16}, {"int8", 8}, {"int4", 4}, {"int2", 2}};
   parallel::MeetingRule rule{.fragments = sync.fragments, .bits = bits.at(sync.reduce)};

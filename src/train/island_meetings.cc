@@ -66,7 +66,7 @@ int islands_of(const CheckpointInfo& info) {
 
 IslandMeetings::IslandMeetings(PreparedRun& run) : run_(run) {
   const auto rule = meeting_rule(run.config, run.model.plan);
-  if (!rule) return;
+  if (!rule || run.config.sync.is_member()) return;
   every_ = steps_between_meetings(run.config).value();
   first_ = run.config.sync.first;
   delay_ = run.config.sync.delay;

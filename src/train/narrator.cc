@@ -138,8 +138,12 @@ std::string islands_text(const Config& config) {
   const std::optional<int> every = steps_between_meetings(config);
   if (!every) return "";
   const Config::Sync& sync = config.sync;
-  std::string text = fmt::format("{}, which meet{} every {}", config.grid.islands,
-                                 config.grid.islands == 1 ? "s" : "", counted(*every, "step"));
+  const std::string who = sync.is_member()
+                              ? fmt::format("{} of the run in {}", sync.member, config.run.folder)
+                              : fmt::format("{}", config.grid.islands);
+  const bool one = config.grid.islands == 1;
+  std::string text =
+      fmt::format("{}, which meet{} every {}", who, one ? "s" : "", counted(*every, "step"));
   if (sync.first > 0) text += fmt::format(" after {}", counted(sync.first, "step"));
   text += sync.outer == "average" ? ": the mean"
                                   : fmt::format(": outer step {}, momentum {}",
@@ -298,7 +302,7 @@ std::string startup_table(const StartedRun& run) {
   row("attention", run.attention.by == "none" ? "" : run.attention.text);
   row("device", run.device.description);
   row("network", run.network);
-  row("run", run.config.run.folder);
+  row("run", folder_of_job(run.config));
   return table;
 }
 

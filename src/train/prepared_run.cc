@@ -15,6 +15,7 @@
 
 #include "train/fabric_recorder.h"
 #include "train/micro_before.h"
+#include "train/run_member.h"
 #include "train/shard_group.h"
 #include "train/starting_point.h"
 
@@ -43,7 +44,7 @@ std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
 std::optional<Checkpoint> settled_before(Communicator& world, const Config& config) {
   if (micro_of_keys(config) && !may_have_settled_rate(config)) return {};
   try {
-    return StartingPoint::foresee(world, config.run.folder, config.run.resume).checkpoint;
+    return StartingPoint::foresee(world, folder_of_job(config), config.run.resume).checkpoint;
   } catch (const CheckpointError&) {  // whoever opens it tells what is wrong
     return {};
   }
@@ -128,6 +129,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   }
   config.model = model.request;
   config.grid.ask_for(shards.shape);
+  check_members(runtime.world(), config);
   return {.runtime = runtime,
           .phases = std::move(phases),
           .task = task,
@@ -155,7 +157,7 @@ PreparedRun::PreparedRun(RunPlan plan)
       step(device.context, grid, model.plan, options_of_step()),
       attention(choose_attention()),
       // This comes last, so that a faulty configuration or missing data leave no folder behind.
-      folder(runtime.world(), config.run.folder) {
+      folder(runtime.world(), folder_of_job(config)) {
   phases.done("folder");
 }
 
@@ -169,20 +171,29 @@ std::int64_t PreparedRun::checkpoint_bytes() const {
 }
 
 BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t steps) const {
-  const auto all = static_cast<std::uint64_t>(samples_of_step());
-  const auto micro = static_cast<std::uint64_t>(config.batch.micro);
-  const auto begin =
-      static_cast<std::uint64_t>(first_sample) +
-      static_cast<std::uint64_t>(islands.index()) * static_cast<std::uint64_t>(config.batch.global);
-  const auto count = static_cast<std::uint64_t>(steps);
-  return [=, mine = step.options().work.of(grid.index(kDataAxes))](
+  const std::int64_t begin =
+      first_sample + std::int64_t{islands.index()} * std::int64_t{config.batch.global};
+  return samples_where([=](std::int64_t i) { return begin + i; }, steps);
+}
+
+BatchPlan PreparedRun::samples_of_steps(const SampleRanges& samples, std::int64_t steps) const {
+  return samples_where([samples](std::int64_t i) { return sample_at(samples, i); }, steps);
+}
+
+// `place` of the i-th sample of the first step, counted on over the following ones.
+BatchPlan PreparedRun::samples_where(std::function<std::int64_t(std::int64_t)> place,
+                                     std::int64_t steps) const {
+  const std::int64_t all = samples_of_step(), micro = int{config.batch.micro};
+  return [=, place = std::move(place), mine = step.options().work.of(grid.index(kDataAxes))](
              std::uint64_t of_step) -> std::optional<std::vector<std::uint64_t>> {
-    if (of_step >= count) return std::nullopt;
+    const auto number = static_cast<std::int64_t>(of_step);
+    if (number >= steps) return std::nullopt;
     std::vector<std::uint64_t> samples;
     for (const parallel::Micro& one : mine) {
-      const std::uint64_t first =
-          begin + of_step * all + static_cast<std::uint64_t>(one.number) * micro;
-      for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
+      const std::int64_t first = number * all + one.number * micro;
+      for (std::int64_t i = 0; i < micro; ++i) {
+        samples.push_back(static_cast<std::uint64_t>(place(first + i)));
+      }
     }
     return samples;
   };

@@ -1,6 +1,7 @@
 // What a run trains with, from the device to the run folder.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/io/outer_record.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/models/family.h"
 #include "trireme/ops/attention.h"
@@ -73,6 +75,8 @@ struct PreparedRun : RunPlan {
   // This replica's samples of `steps` steps, of which the first begins with `first_sample` of the
   // training data.
   BatchPlan samples_of_steps(std::int64_t first_sample, std::int64_t steps) const;
+  // The same of steps whose samples are these, in their order.
+  BatchPlan samples_of_steps(const SampleRanges& samples, std::int64_t steps) const;
 
   Islands islands;
   ProcessGrid grid;                     // of this rank's island
@@ -82,6 +86,8 @@ struct PreparedRun : RunPlan {
   RunFolder folder;
 
  private:
+  BatchPlan samples_where(std::function<std::int64_t(std::int64_t)> place,
+                          std::int64_t steps) const;
   std::optional<AlgorithmTuner> tune_before_steps();
   parallel::StepOptions options_of_step() const;
   ops::AttentionChoice choose_attention();

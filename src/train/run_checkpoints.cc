@@ -529,7 +529,8 @@ std::vector<std::string> RunCheckpoints::rounding_since(const Checkpoint& checkp
   return rounding;
 }
 
-std::string RunCheckpoints::save(const Position& position) {
+// What a checkpoint tells besides its tensors.
+CheckpointInfo RunCheckpoints::info_of(const Position& position) const {
   CheckpointInfo info;
   info.step = position.step;
   info.samples = position.samples;
@@ -550,6 +551,11 @@ std::string RunCheckpoints::save(const Position& position) {
   for (const DataAttribute& attribute : recorded_contents()) {
     info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
   }
+  return info;
+}
+
+std::string RunCheckpoints::save(const Position& position) {
+  CheckpointInfo info = info_of(position);
   CheckpointTexts texts;
   if (run_.runtime.rank() == 0) tokenizer_.add_to(info, texts);
   CheckpointOptions options;
@@ -574,6 +580,27 @@ std::string RunCheckpoints::save(const Position& position) {
                                       run_.folder.checkpoints(), info, slices, options);
   if (!position.skipped_since) before_skipped_ = path;
   return path;
+}
+
+void RunCheckpoints::save_outer(const std::string& path, const Position& position,
+                                std::span<const TensorSlice> slices) const {
+  CheckpointInfo info = info_of(position);
+  CheckpointTexts texts;
+  if (run_.runtime.rank() == 0) tokenizer_.add_to(info, texts);
+  CheckpointOptions options;
+  options.generation = run_.folder.generation();
+  options.texts = &texts;
+  write_checkpoint_to(run_.runtime.world(), run_.runtime.recorder(), path, info, slices, options);
+}
+
+void RunCheckpoints::check_same(const Checkpoint& checkpoint) const {
+  const std::string changes = list_of(changes_since(checkpoint, run_.config, recorded_contents()),
+                                      {OnChange::kOtherRun, OnChange::kResults});
+  if (changes.empty()) return;
+  throw ConfigError(fmt::format(
+      "{}: is of a run with other settings: {}; give this job those of the run, or another "
+      "run.folder",
+      checkpoint.path(), changes));
 }
 
 }  // namespace trireme

@@ -81,6 +81,12 @@ class RunCheckpoints {
   // Collective over the world. Writes a checkpoint and returns the file's path. While steps are
   // skipped, the newest one from before them stays, whatever checkpoint.keep is.
   std::string save(const Position& position);
+  // Collective over the world. Writes an outer state of members to a file of its own, as a
+  // checkpoint of these tensors.
+  void save_outer(const std::string& path, const Position& position,
+                  std::span<const TensorSlice> slices) const;
+  // Throws ConfigError where a checkpoint has other settings that change results, or other data.
+  void check_same(const Checkpoint& checkpoint) const;
   // Says from where a run that diverged can go on: "go on from step-00000010.h5 (--run.resume PATH)
   // with a lower optim.lr". The same on all ranks.
   std::string words_on_way_back() const;
@@ -114,6 +120,7 @@ class RunCheckpoints {
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;
   std::vector<DataAttribute> recorded_contents() const;
+  CheckpointInfo info_of(const Position& position) const;
   bool scales_dynamically() const;
 
   Run run_;

@@ -20,7 +20,7 @@ bool promises(const std::string& config, const std::string& origin) {
 
 // Collective over the world. Whether the run that this start goes on with promised the same bits.
 bool promised(Communicator& world, const Config& config) {
-  const std::string& folder = config.run.folder;
+  const std::string folder = folder_of_job(config);
   const auto [anew, checkpoint, promise_broken] =
       StartingPoint::foresee(world, folder, config.run.resume);
   if (anew) return false;

@@ -55,6 +55,12 @@ bool searches_scale(const Config& config, const StepMetrics& metrics) {
   return !scaling.is_fixed() && *metrics.loss_scale > static_cast<double>(scaling.smallest);
 }
 
+optim::LearningRateSchedule curve_of(const PreparedRun& run) {
+  optim::LearningRateOptions curve = schedule_options(run.config).value();
+  curve.points = run.rates;
+  return optim::LearningRateSchedule(curve);
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
@@ -87,6 +93,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       queue_(run.device.context, run.islands, run.grid, run.runtime.clock(), signals,
              run.samples_of_step() * run.task.units_of_sample(run.sample)),
       evaluated_(run),
+      rate_(curve_of(run)),
       skipped_since_(start_.skipped_since),
       skipped_in_a_row_(start_.skipped_in_a_row),
       step_number_(start_.step),
@@ -191,12 +198,13 @@ double TrainingLoop::guessed_checkpoint_seconds() const {
 }
 
 ExitStatus TrainingLoop::run() {
-  if (step_number_ >= total_steps()) {
+  if (!is_member() && step_number_ >= total_steps()) {
     journal_.say(fmt::format("all {} steps are done: nothing to train", total_steps()));
     return ExitStatus::kDone;
   }
   start_record();
   try {
+    if (is_member()) make_member();
     return loop();
   } catch (const RunFolderError&) {
     throw;  // nothing can be written there, or it is another job's now
@@ -206,6 +214,15 @@ ExitStatus TrainingLoop::run() {
     journal_.failed(std::max(start_.step, last_.step), caught(std::current_exception()).what());
     throw;
   }
+}
+
+// Collective.
+void TrainingLoop::make_member() {
+  member_.emplace(RunMember::Parts{.run = prepared_,
+                                   .checkpoints = checkpoints_,
+                                   .journal = journal_,
+                                   .wants_stop = [this] { return wants_stop(); },
+                                   .steps = start_.step});
 }
 
 // Collective. Connects the ranks and records that the first step begins.
@@ -253,24 +270,9 @@ void TrainingLoop::note_start(std::size_t connections) {
 }
 
 ExitStatus TrainingLoop::loop() {
-  const Config& config = prepared_.config;
-  optim::LearningRateOptions curve = schedule_options(config).value();
-  curve.points = prepared_.rates;
-  const optim::LearningRateSchedule rate(curve);
-  const auto reader = prepared_.train_data->read_steps(
-      prepared_.samples_of_steps(samples_, total_steps() - step_number_), config.batch.micro,
-      read_for(prepared_.step.stage()));
-  while (step_number_ < total_steps()) {
-    if (tracer_) tracer_->before(step_number_ + 1);
-    for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
-    if (prepared_.tuner) {
-      prepared_.tuner->step_done();
-      tell_tuned();
-    }
-    if (meetings_.due(step_number_)) meet_now();
-    if (checks_copies_now()) check_copies_now();
-    if (evaluates_now()) evaluate_now();
-    if (stop_ && step_number_ < total_steps()) {
+  while (const std::optional<Leg> leg = next_leg()) {
+    train(*leg);
+    if (stops()) {
       save();
       tell_skipped();
       trace_done(/*last=*/true);
@@ -278,21 +280,109 @@ ExitStatus TrainingLoop::loop() {
                        late_ ? "before the job's time limit" : words_on_sender(signal_));
       return ExitStatus::kRequeue;
     }
-    if (saves_now()) save();
-    trace_done(/*last=*/step_number_ == total_steps());
   }
   tell_skipped();
   journal_.finished(last_);
   return ExitStatus::kDone;
 }
 
+// Whether the run ends here for this job, though there is more to do.
+bool TrainingLoop::stops() const {
+  return stop_ && (member_ ? !member_->finished() : step_number_ < total_steps());
+}
+
+// Collective. Nothing after the last step; nor where a member is to stop while it waits.
+std::optional<TrainingLoop::Leg> TrainingLoop::next_leg() {
+  if (!member_) {
+    const std::int64_t left = total_steps() - step_number_;
+    if (left == 0) return std::nullopt;
+    return Leg{total_steps(), prepared_.samples_of_steps(samples_, left)};
+  }
+  std::optional<RunMember::Leg> next = wait_for_state();
+  if (!next) return std::nullopt;
+  step_number_ = member_->steps();
+  if (next->is_own && evaluates_outer(*next)) evaluate_now();
+  return Leg{step_number_ + next->steps, prepared_.samples_of_steps(next->samples, next->steps),
+             std::move(next)};
+}
+
+// Collective. The state that a member goes on from.
+std::optional<RunMember::Leg> TrainingLoop::wait_for_state() {
+  Runtime& runtime = prepared_.runtime;
+  const FlightRecorder::Phase phase(runtime.recorder(), "outer step");
+  runtime.set_timeout(hang_limit_.seconds_with_checkpoint(prepared_.checkpoint_bytes()));
+  std::optional<RunMember::Leg> next = member_->next();
+  runtime.set_timeout(hang_limit_.seconds());
+  if (member_->finished() && member_->made_last()) {
+    step_number_ = std::max(step_number_, total_steps());
+    if (evaluates()) evaluate_now();
+  }
+  if (!next && !member_->finished()) note_stop();
+  return next;
+}
+
+// Collective. A member was told to stop while it waited.
+void TrainingLoop::note_stop() {
+  stop_ = true;
+  signal_ = prepared_.runtime.world().all_reduce_host(signals_.arrived(), ReduceOp::kMax);
+}
+
+// Whether outer weights are to be evaluated that the leg begins with.
+bool TrainingLoop::evaluates_outer(const RunMember::Leg& leg) const {
+  const std::int64_t every = prepared_.config.eval.every;
+  const std::int64_t before = leg.first - steps_between_meetings(prepared_.config).value();
+  return evaluates() && leg.first > 0 && leg.first / every > before / every;
+}
+
+// Collective. Trains the steps of a leg, as long as nobody wants to stop.
+void TrainingLoop::train(const Leg& leg) {
+  const auto reader = prepared_.train_data->read_steps(leg.samples, prepared_.config.batch.micro,
+                                                       read_for(prepared_.step.stage()));
+  const std::int64_t first = step_number_;
+  targets_ = 0;
+  seconds_of_steps_ = 0;
+  while (step_number_ < leg.end && !stop_) {
+    if (tracer_) tracer_->before(step_number_ + 1);
+    const double rate = learning_rate(leg, step_number_ - first);
+    for (const StepQueue::Known& step : train_step(*reader, rate, leg.end)) tell(step);
+    if (prepared_.tuner) {
+      prepared_.tuner->step_done();
+      tell_tuned();
+    }
+    if (meetings_.due(step_number_)) meet_now();
+    if (checks_copies_now()) check_copies_now();
+    if (evaluates_now()) evaluate_now();
+    if (saves_now() && !stops()) save();
+    trace_done(/*last=*/step_number_ == total_steps());
+  }
+  if (!member_ || step_number_ == first) return;
+  settle_all();
+  deliver(step_number_ - first);
+}
+
+// Collective.
+void TrainingLoop::deliver(std::int64_t steps) {
+  Runtime& runtime = prepared_.runtime;
+  const FlightRecorder::Phase phase(runtime.recorder(), "delivery");
+  const std::int64_t bytes = prepared_.checkpoint_bytes();
+  runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
+  member_->deliver(steps, targets_, seconds_of_steps_ / static_cast<double>(steps));
+  runtime.set_timeout(hang_limit_.seconds());
+}
+
+// The rate of the leg's i-th step.
+double TrainingLoop::learning_rate(const Leg& leg, std::int64_t i) const {
+  if (!leg.of_member) return rate_.at(step_number_);
+  return rate_.at(leg.of_member->position(i)) * member_->warm_up();
+}
+
 // Queues a step. Returns the steps that became known.
 std::vector<StepQueue::Known> TrainingLoop::train_step(tasks::StepReader& reader,
-                                                       double learning_rate) {
+                                                       double learning_rate, std::int64_t end) {
   const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "step", step_number_ + 1);
   queue_step(reader, learning_rate);
-  const bool pauses =
-      stop_ || meetings_.due(step_number_) || checks_copies_now() || evaluates_now() || saves_now();
+  const bool pauses = stop_ || step_number_ == end || meetings_.due(step_number_) ||
+                      checks_copies_now() || evaluates_now() || saves_now();
   return queue_.settle(pauses ? 0 : queue_.ahead());
 }
 
@@ -313,6 +403,8 @@ void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
   if (!step.news().empty()) journal_.say(step.news());
   stop_ = stop_ || on_some_island(step.stop());
   meetings_.seen(step.targets());
+  targets_ += step.targets();
+  if (member_) member_->step_done();
   ++step_number_;
   samples_ += prepared_.samples_of_step();
   StepMetrics metrics;
@@ -348,6 +440,7 @@ void TrainingLoop::tell(const StepQueue::Known& step) {
   stop_ = stop_ || step.signal != 0;
   rank_watch_.add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
   cadence_.step_took(metrics.step_seconds);
+  seconds_of_steps_ += metrics.step_seconds;
   hang_limit_.step_took(metrics.step_seconds);
   prepared_.runtime.set_timeout(hang_limit_.seconds());
   if (deadline_) deadline_->step_took(metrics.step_seconds);
@@ -408,12 +501,13 @@ bool TrainingLoop::evaluates() const {
   return prepared_.validation_data && prepared_.config.eval.every > 0;
 }
 
+// What members evaluate are outer weights.
 bool TrainingLoop::evaluates_now() const {
-  return evaluates() && due(prepared_.config.eval.every, step_number_);
+  return !member_ && evaluates() && due(prepared_.config.eval.every, step_number_);
 }
 
 bool TrainingLoop::saves_now() const {
-  return cadence_.due(queued_steps()) || step_number_ == total_steps();
+  return cadence_.due(queued_steps()) || (!member_ && step_number_ == total_steps());
 }
 
 void TrainingLoop::meet_now() {

@@ -21,6 +21,7 @@
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
 #include "train/run_journal.h"
+#include "train/run_member.h"
 #include "train/step_queue.h"
 #include "train/tracer.h"
 
@@ -50,7 +51,26 @@ class TrainingLoop {
   void note_start(std::size_t connections);
   ExitStatus loop();
 
-  std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate);
+  // Steps that are read one after the other: all that are left, or a member's up to its delivery.
+  struct Leg {
+    std::int64_t end = 0;  // the last step
+    BatchPlan samples;
+    std::optional<RunMember::Leg> of_member = {};
+  };
+  std::optional<Leg> next_leg();
+  void train(const Leg& leg);
+  double learning_rate(const Leg& leg, std::int64_t i) const;
+  bool stops() const;
+
+  bool is_member() const { return prepared_.config.sync.is_member(); }
+  void make_member();
+  std::optional<RunMember::Leg> wait_for_state();
+  void note_stop();
+  bool evaluates_outer(const RunMember::Leg& leg) const;
+  void deliver(std::int64_t steps);
+
+  std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate,
+                                           std::int64_t end);
   void queue_step(tasks::StepReader& reader, double learning_rate);
   bool on_some_island(bool here) const;
   bool wants_stop();
@@ -92,6 +112,10 @@ class TrainingLoop {
   CheckpointCadence cadence_;
   StepQueue queue_;
   EvaluatedWeights evaluated_;
+  const optim::LearningRateSchedule rate_;
+  std::optional<RunMember> member_;            // with sync.member, once the steps begin
+  std::int64_t targets_ = 0;                   // of the leg's steps so far
+  double seconds_of_steps_ = 0;                // likewise, of those that are known
   std::optional<std::int64_t> skipped_since_;  // see RunCheckpoints::Position
   std::int64_t skipped_in_a_row_ = 0;          // likewise
   StepMetrics last_;                           // metrics of the last known step

@@ -408,7 +408,7 @@ void Process::train() {
   }
   IslandMember member(*this, *this, *this, std::move(options));
   while (true) {
-    const OuterRecord& start = member.next_start();
+    const OuterRecord& start = *member.next_start();
     if (start.number >= world.last_) return;
     const Deal& deal = member.deal();
     Delivery delivery;

@@ -120,9 +120,17 @@ struct Config {
     int delay = 0;  // steps
     double mix = 0.5;
     std::string reduce = "fp32";
+    // This job is one of several that carry the run, under this name; empty: it carries it alone.
+    std::string member;
+    double patience = 300;  // seconds
+    int quorum = 1;         // members
+    double stale = 0.5;     // per outer step
+    double silence = 120;   // seconds
+    int rejoin = 10;        // steps
     bool operator==(const Sync&) const = default;
 
     static constexpr int kUsualEvery = 50;
+    bool is_member() const { return !member.empty(); }
   } sync;
 
   struct Shard {
@@ -259,6 +267,9 @@ Config config_from_ini(std::string_view text, const std::string& origin);
 std::optional<int> micro_of_keys(const Config& config);
 // Gives batch.micro that number, if there is one.
 void write_out_micro(Config& config);
+
+// The folder of this job's own files: run.folder, or that of a member in there.
+std::string folder_of_job(const Config& config);
 
 // Returns after how many steps islands meet; nothing: they never do.
 std::optional<int> steps_between_meetings(const Config& config);

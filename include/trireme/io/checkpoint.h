@@ -53,6 +53,13 @@ std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
                              std::span<const TensorSlice> owned,
                              const CheckpointOptions& options = {});
 
+// Collective over comm. The same at a path of its own, which nobody else writes: the file has that
+// name when it is complete, synced and verified, and no other file is removed. Of the options keep
+// and spared do not count.
+void write_checkpoint_to(Communicator& comm, FlightRecorder& recorder, const std::string& path,
+                         const CheckpointInfo& info, std::span<const TensorSlice> owned,
+                         const CheckpointOptions& options = {});
+
 // One tensor of a checkpoint.
 struct CheckpointTensor {
   std::string name;

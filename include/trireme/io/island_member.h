@@ -123,9 +123,10 @@ class IslandMember {
 
   // Waits for an outer state that is newer than that of the last call and has a deal for this
   // member from which it has not delivered, and loads it. While it waits it may lead. At the first
-  // call it joins the run, or begins it where there is none. Throws RunFolderError if the run has
-  // another configuration or the chain of records is damaged.
-  const OuterRecord& next_start();
+  // call it joins the run, or begins it where there is none. Returns nullptr, and loads nothing,
+  // when the newest state is the run's last. Throws RunFolderError if the run has another
+  // configuration or the chain of records is damaged.
+  const OuterRecord* next_start();
 
   // The deal of the state that next_start() returned.
   const Deal& deal() const;

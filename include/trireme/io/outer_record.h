@@ -23,8 +23,13 @@ struct SampleRange {
 };
 using SampleRanges = std::vector<SampleRange>;  // used in this order
 std::int64_t count_of(const SampleRanges& ranges);
+// The i-th of the samples.
+std::int64_t sample_at(const SampleRanges& ranges, std::int64_t i);
 // Takes the first `count` samples away and returns them; fewer where there are fewer.
 SampleRanges take_front(SampleRanges& ranges, std::int64_t count);
+
+// "xxh64:0123456789abcdef"
+std::string digest_of(std::string_view text);
 
 // A file of tensors: its name relative to the run's folder, and a checksum of its contents, which
 // whoever writes the file chooses and whoever reads it compares.
@@ -32,6 +37,10 @@ struct TensorFile {
   std::string name, checksum;
   bool operator==(const TensorFile&) const = default;
 };
+
+// Whether the text may be a member's name, which is a folder's and a part of names of files: it has
+// letters, digits, -, _ and ., and does not begin with the last.
+bool is_member_name(std::string_view text);
 
 struct MemberName {
   std::string name;
@@ -122,6 +131,10 @@ struct IslandRules {
   double stale = 0.5;        // factor of the weight for each update that a delivery is late
   double silence = 120;      // seconds without a heartbeat after which a member counts as dead
   double poll = 1;           // seconds between two looks at the folder
+  // The run ends with the state that has so many updates; 0: it does not.
+  std::int64_t updates = 0;
+
+  bool is_last(const OuterRecord& record) const { return updates > 0 && record.updates >= updates; }
 };
 
 // One member as a leader sees it.

@@ -56,6 +56,12 @@ class Meeting {
   // A fragment is under way whose sum was written to Outer::arriving, as another start had it.
   void resume(int fragment, double targets);
 
+  // Gives up what is under way of a fragment; the outer weights stay.
+  void drop(int fragment) { at(fragment).under_way = false; }
+
+  // The values of the groups become the outer weights, which may have been read anew.
+  void take_outer();
+
   // The values of the groups become the outer weights, and again what they were: for evaluations
   // between steps.
   void exchange();

@@ -25,6 +25,12 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
 std::vector<TensorSlice> outer_slices(const parallel::Stage& stage,
                                       const parallel::Meeting& meeting, bool owned_only);
 
+// Returns tensors of a group that meets as slices outer/NAME/learned of a file of their own.
+// `by_part` are those of Meeting::Outer::arriving, or others like them.
+std::vector<TensorSlice> learned_slices(const parallel::Stage& stage,
+                                        const parallel::Meeting::Outer& outer,
+                                        const Tensors& by_part, bool owned_only);
+
 // The same of what few bits have lost of outer gradients (Meeting::kept): of the island's own under
 // kept/NAME, of the mean under outer/NAME/kept.
 std::vector<TensorSlice> kept_slices(const parallel::Stage& stage, const parallel::Meeting& meeting,

@@ -92,14 +92,15 @@ TEST(Config, SizesMustBePositive) {
         "batch.global",   "batch.micro",    "grid.data",        "grid.pipeline",
         "grid.tensor",    "grid.chunks",    "grid.islands",     "sync.every",
         "sync.fragments", "schedule.decay", "schedule.period",  "schedule.period_factor",
-        "eval.batches",   "log.every",      "checkpoint.keep"}) {
+        "sync.quorum",    "eval.batches",   "log.every",        "checkpoint.keep"}) {
     for (const char* value : {"0", "-4"}) {
       const std::string said = refusal({fmt::format("--{}", key), value});
       EXPECT_TRUE(said.starts_with(fmt::format("--{} {}: must be at least 1", key, value))) << said;
     }
   }
   for (const char* key : {"run.seed", "schedule.warmup", "eval.every", "checkpoint.every",
-                          "checkpoint.margin", "optim.clip", "optim.weight_decay", "sync.first"}) {
+                          "checkpoint.margin", "optim.clip", "optim.weight_decay", "sync.first",
+                          "sync.patience", "sync.stale", "sync.rejoin"}) {
     const std::string said = refusal({fmt::format("--{}", key), "-1"});
     EXPECT_TRUE(said.starts_with(fmt::format("--{} -1: must be at least 0", key))) << said;
     EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
@@ -110,6 +111,42 @@ TEST(Config, SizesMustBePositive) {
                                    {"checkpoint.mtbf", "1e-06"}}) {
     const std::string said = refusal({fmt::format("--{}", key), "0"});
     EXPECT_TRUE(said.starts_with(fmt::format("--{} 0: must be at least {}", key, least))) << said;
+  }
+}
+
+// Several jobs carry a run: a member meets the others through files, all at once and in full.
+TEST(Config, MembersAreOneIsland) {
+  EXPECT_EQ(steps_between_meetings(parsed({"--sync.member", "a"})), 50);
+  EXPECT_EQ(steps_between_meetings(parsed({"--sync.member", "a", "--sync.every", "7"})), 7);
+  EXPECT_EQ(folder_of_job(parsed({"--run.folder", "x"})), "x");
+  EXPECT_EQ(folder_of_job(parsed({"--run.folder", "x", "--sync.member", "a"})), "x/islands/a");
+  const auto refused = [](const std::string& key, const std::string& value) {
+    return refusal({"--sync.member", "a", "--sync.every", "10", "--" + key, value});
+  };
+  // bad input: `train`: `grid.islands` of a member | grid.islands is 2, but a job with sync.member
+  // is one island: leave it out | 2
+  EXPECT_EQ(refused("grid.islands", "2"),
+            "grid.islands is 2, but a job with sync.member is one island: leave it out");
+  for (const auto& [key, value] :
+       {std::pair("sync.first", "3"), std::pair("sync.fragments", "2"),
+        std::pair("sync.delay", "1"), std::pair("sync.reduce", "int8")}) {
+    EXPECT_EQ(
+        refused(key, value),
+        fmt::format("{} is {}, but members (sync.member) meet through files, in full: leave it "
+                    "out",
+                    key, value));
+  }
+  for (const char* key : {"sync.patience", "sync.quorum", "sync.stale", "sync.silence"}) {
+    EXPECT_EQ(refused(key, "1"), "no error");
+  }
+  for (const char* name : {"../x", ".hidden", "a/b", "a b"}) {
+    // bad input: `train`: a member's name with other characters | sync.member '../x': a name has
+    // letters, digits, -, _ and . alone, and does not begin with . | 2
+    EXPECT_EQ(
+        refusal({"--sync.member", name}),
+        fmt::format("sync.member '{}': a name has letters, digits, -, _ and . alone, and does "
+                    "not begin with .",
+                    name));
   }
 }
 

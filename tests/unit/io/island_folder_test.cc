@@ -139,7 +139,7 @@ TEST(SystemIslandFolderTest, MembersCarryARunTogether) {
         const HeartbeatThread heart(folder, {name, 1}, 0.1);
         IslandMember island(folder, clock, work, member(name));
         // Until a step has counted all of them.
-        while (island.next_start().settled.size() < kMembers) {
+        while (island.next_start()->settled.size() < kMembers) {
           Delivery delivery;
           delivery.steps = island.deal().steps;
           delivery.targets = 16;
