@@ -316,7 +316,7 @@ failures_in_a_row() {
   local events
   events=$(read_run cat "$1/events.jsonl") || return
   awk -v own="\"job\":\"$job\"" '
-    /"event":"checkpoint"/ { count = 0 }
+    /"event":"(checkpoint|delivered)"/ { count = 0 }
     /"event":"failure"/ && index($0, own) { ++count }
     END { print count + 0 }' <<< "$events"
 }

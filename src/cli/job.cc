@@ -34,7 +34,7 @@ struct JobArguments {
 void declare(Options& options, JobArguments& given) {
   options.add_positional("TEMPLATE", given.templates,
                          "one that came with the program (single_node, several_nodes, "
-                         "several_nodes_gpu, sweep, chain, scaling), or a file");
+                         "several_nodes_gpu, sweep, chain, islands, scaling), or a file");
   options.add("site", given.site, "file",
               "what is particular to the cluster; without it that of TRIREME_SITE, else "
               "share/trireme/jobs/site.ini, which shows all keys");
@@ -116,8 +116,15 @@ void submit(const std::string& script, const JobArguments& given, const std::str
   print_line(said);
   const std::string job = said.substr(said.find_last_of(' ') + 1);
   if (job.empty() || job.find_first_not_of("0123456789") != std::string::npos) return;
-  print_line(fmt::format("log: {}; run: {}; squeue -j {} shows where it stands",
-                         log_of(log, given.request.name, job), given.config.run.folder, job));
+  const std::string file = log_of(log, given.request.name, job);
+  const std::string& run = given.config.run.folder;
+  if (!given.request.islands.array.empty()) {
+    print_line(fmt::format(
+        "logs: {}, of island-N; trireme top {} shows where the run stands, squeue -j {} the jobs",
+        file, shell_word(run), job));
+    return;
+  }
+  print_line(fmt::format("log: {}; run: {}; squeue -j {} shows where it stands", file, run, job));
 }
 
 ExitStatus write_job(const JobArguments& given) {

@@ -20,6 +20,7 @@
 #include "trireme/tensor/cuda.h"
 
 #include "job/job_limits.h"
+#include "job/job_starts.h"
 
 namespace trireme {
 namespace {
@@ -127,6 +128,31 @@ SweptPoint swept_point(const std::vector<std::string>& flags, const Config& conf
   return point;
 }
 
+// Each job of the array is a member of the run, and has the configuration besides.
+void check_islands(const JobTemplate& job_template, const Config& config,
+                   const JobRequest& request) {
+  const bool has_members = job_template.uses("ISLANDS"), given = !request.islands.array.empty();
+  if (has_members && !given) {
+    throw ConfigError(
+        fmt::format("template {} needs --islands: the numbers of the run's members, as in 1-8",
+                    job_template.name));
+  }
+  if (!has_members && given) {
+    throw ConfigError(
+        fmt::format("--islands {} is given, but template {} has one job for a run: use islands",
+                    request.islands.array, job_template.name));
+  }
+  if (config.sync.is_member() && (has_members || job_template.uses("RUN_FOLDER"))) {
+    throw ConfigError(fmt::format(
+        "sync.member is {}, but {}: leave it out", config.sync.member,
+        has_members ? fmt::format("template {} names the members itself, island-1 and so on",
+                                  job_template.name)
+                    : fmt::format("the job of template {} carries its run alone, and islands does "
+                                  "not",
+                                  job_template.name)));
+  }
+}
+
 // Returns what each run changes. The changes are not checked yet.
 std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& config,
                                 const JobRequest& request) {
@@ -139,6 +165,7 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
     throw ConfigError(
         fmt::format("--sweep is given, but template {} is one run: use sweep", job_template.name));
   }
+  check_islands(job_template, config, request);
   std::vector<JobPoint> points;
   if (job_template.uses("NODE_COUNTS")) {
     for (const int nodes : node_counts(request)) {
@@ -149,6 +176,7 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
   for (const std::vector<std::string>& flags : sweep_points(request.sweep)) {
     JobPoint point{
         .config = config, .flags = {}, .nodes = request.nodes.most, .grid = {}, .memory = {}};
+    if (job_template.uses("ISLANDS")) point.config.sync.member = "island-1";
     if (sweeps) {
       SweptPoint swept = swept_point(flags, config);
       point.config = std::move(swept.config);
@@ -312,7 +340,7 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
         fmt::format("--job.memory {}: a node has {} MiB", *request.memory, *node_mib));
   }
   if (asked) node_mib = asked;
-  JobPlan plan{.points = points_of(job_template, config, request), .memory_mib = 0};
+  JobPlan plan{.points = points_of(job_template, config, request)};
   double most = 0.0;
   for (JobPoint& point : plan.points) {
     if (!limits.program_of_module) check_program(job_template, point.config);
@@ -336,6 +364,7 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
     check_fewest(fewest, point, request);
     most = std::max(most, host_bytes(fewest.memory, on_gpus));
   }
+  plan.of_nodes = check_every_start(job_template, config, request, plan);
   plan.memory_mib = mib_of(2.0 * most * request.tasks_per_node);
   if (node_mib) plan.memory_mib = std::min(plan.memory_mib, *node_mib);
   if (asked) plan.memory_mib = *asked;

@@ -151,6 +151,7 @@ void check_time(const JobTemplate& job_template, const JobRequest& request, cons
 
 std::vector<std::string> job_remarks(const JobPlan& plan) {
   std::vector<std::string> remarks;
+  if (!plan.of_nodes.empty()) remarks.push_back(plan.of_nodes);
   for (const JobPoint& point : plan.points) {
     remark_data("data.train", point.config.data.train, remarks);
     remark_data("data.validation", point.config.data.validation, remarks);

@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/job/job_script.h"
 
 namespace trireme {
@@ -94,6 +95,38 @@ std::string write_value(const NodeRange& value) {
                                    : fmt::format("{}-{}", value.least, value.most);
 }
 
+std::string read_value(std::string_view text, IslandNumbers& value, const Limit& limit) {
+  if (text.find_first_of(",-") == std::string_view::npos) {
+    int last = 0;
+    std::string problem = read_value(text, last, limit);
+    if (problem.empty()) value.array = fmt::format("1-{}", last);
+    return problem;
+  }
+  std::vector<NodeRange> parts;
+  for (const std::string& part : split_list(text)) {
+    NodeRange range;
+    std::string problem = read_value(part, range, limit);
+    if (!problem.empty()) return problem;
+    parts.push_back(range);
+  }
+  std::ranges::sort(parts, {}, &NodeRange::least);
+  IslandNumbers numbers;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0 && parts[i].least <= parts[i - 1].most) {
+      return fmt::format("{} is there twice", parts[i].least);
+    }
+    numbers.array += fmt::format("{}{}", i == 0 ? "" : ",", write_value(parts[i]));
+  }
+  // "9" would be the first nine.
+  if (parts.size() == 1) numbers.array = fmt::format("{}-{}", parts[0].least, parts[0].most);
+  value = std::move(numbers);
+  return "";
+}
+
+std::string write_value(const IslandNumbers& value) {
+  return value.array;
+}
+
 void add_job_keys(Options& options, JobRequest& request) {
   options.add("job.nodes", request.nodes, "nodes",
               "to ask for; 2-4: from 2 to 4, and each start takes the grid that fits",
@@ -109,7 +142,7 @@ void add_job_keys(Options& options, JobRequest& request) {
   options.add("job.time", request.time, "", "limit, as sbatch takes it", not_empty());
   options.add("job.name", request.name, "", "of the job", not_empty());
   options.add("job.log", request.log, "file",
-              "%x is the job's name, %j its number; auto: %x-%j.out, of a sweep %x-%A_%a.out",
+              "%x is the job's name, %j its number; auto: %x-%j.out, of an array %x-%A_%a.out",
               not_empty());
   options.add("job.grace", request.grace, "seconds",
               "chain: so long before the limit the checkpoint is asked for",
@@ -136,10 +169,14 @@ void add_job_keys(Options& options, JobRequest& request) {
               "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
+  constexpr int kLastTask = 1000;  // of an array; Slurm's default MaxArraySize is 1001
+  options.add("job.islands", request.islands, "members",
+              "islands: a job for each of island-1 to island-8: 1-8; others may follow: 9-10",
+              between(1, kLastTask));
   options.paths({"job.log"});
-  for (const char* name :
-       {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name", "log", "grace",
-        "sweep", "counts", "min_nodes", "partition", "account", "srun", "sbatch", "dependency"}) {
+  for (const char* name : {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name",
+                           "log", "grace", "sweep", "counts", "islands", "min_nodes", "partition",
+                           "account", "srun", "sbatch", "dependency"}) {
     std::string alias = name;
     std::replace(alias.begin(), alias.end(), '_', '-');
     options.alias(alias, fmt::format("job.{}", name));

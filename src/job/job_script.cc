@@ -1,7 +1,6 @@
 #include "trireme/job/job_script.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -9,6 +8,7 @@
 #include "trireme/base/printable.h"
 
 #include "job/job_environment.h"
+#include "job/job_starts.h"
 
 namespace trireme {
 namespace {
@@ -166,47 +166,11 @@ std::string points_text(const JobPlan& plan) {
   return lines;
 }
 
-// Returns the number of ranks of a replica on each island. For several points with different grids,
-// returns a multiple of all of them.
-int model_ranks(const JobPlan& plan) {
-  int ranks = 1;
-  for (const JobPoint& point : plan.points) {
-    ranks = std::lcm(ranks, point.grid.extent(kModelAxes) * point.config.grid.islands);
-  }
-  return ranks;
-}
-
-// Returns the number that the data replicas of all points must divide; 0 if any number will do.
-int micro_batches_to_divide(const JobPlan& plan) {
-  int divided = 0;
-  for (const JobPoint& point : plan.points) {
-    const Config& config = point.config;
-    if (!models::joins_replicas(config.model)) continue;
-    divided = std::gcd(divided, static_cast<int>(config.batch.global / config.batch.micro));
-  }
-  return divided;
-}
-
-// A data dimension that the user has given does not shrink.
-int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan& plan) {
-  const bool fixed = config.grid[kDataAxes] ||
-                     std::any_of(plan.points.begin(), plan.points.end(), [](const JobPoint& point) {
-                       return point.config.grid[kDataAxes];
-                     });
-  return fixed ? request.nodes.least : std::min(request.min_nodes, request.nodes.least);
-}
-
-// Returns the flags that all points share. The data dimension stays open unless the user has given
-// it, so that the job can continue on fewer nodes. The other dimensions are fixed, because the run
-// computes with them. With run.same_bits the pipeline stays open too: there the number of stages
-// changes no bit, and a start on fewer nodes may need another one to keep the bits.
+// Returns the flags that all points share.
 std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
                          const JobPlan& plan) {
-  Config resolved = config;
-  if (!given.uses("POINTS") && !given.uses("NODE_COUNTS")) {
-    resolved.grid.ask_for(plan.points.front().grid,
-                          config.run.same_bits ? Axes(Axis::kTensor) : kModelAxes);
-  }
+  const bool is_one_run = !given.uses("POINTS") && !given.uses("NODE_COUNTS");
+  Config resolved = is_one_run ? with_fixed_grid(config, plan.points.front().grid) : config;
   // A record of a run has what auto came to there.
   if (!resolved.batch.micro.is_known()) resolved.batch.micro = {};
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
@@ -249,7 +213,8 @@ bool JobTemplate::uses(std::string_view placeholder) const {
 }
 
 std::string log_pattern(const JobTemplate& job_template, const JobRequest& request) {
-  return request.log.value_or(job_template.uses("POINTS") ? "%x-%A_%a.out" : "%x-%j.out");
+  const bool is_array = job_template.uses("POINTS") || job_template.uses("ISLANDS");
+  return request.log.value_or(is_array ? "%x-%A_%a.out" : "%x-%j.out");
 }
 
 std::string fill_template(std::string_view text, const std::string& origin,
@@ -316,6 +281,8 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
       {"RUN_FOLDER", shell_word(as_operand(config.run.folder))},
       {"LAST_POINT", std::to_string(plan.points.size() - 1)},
       {"NODE_COUNTS", counts},
+      {"ISLANDS",
+       job_template.uses("ISLANDS") ? std::optional(request.islands.array) : std::nullopt},
       {"FACTS", facts(request, plan)},
       {"SITE_SBATCH", site_sbatch(site, request)},
       {"SITE_SETUP", ""},

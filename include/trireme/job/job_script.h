@@ -47,6 +47,17 @@ inline std::string value_placeholder(const NodeRange&) {
   return "N|N-N";
 }
 
+// The numbers of the members that jobs carry, in order: "1-8", "1,3,5", or "8" for "1-8".
+struct IslandNumbers {
+  std::string array;  // as sbatch takes it; empty: none
+  bool operator==(const IslandNumbers&) const = default;
+};
+std::string read_value(std::string_view text, IslandNumbers& value, const Limit& limit);
+std::string write_value(const IslandNumbers& value);
+inline std::string value_placeholder(const IslandNumbers&) {
+  return "N|N-N|N,N";
+}
+
 // The keys job.*.
 struct JobRequest {
   NodeRange nodes;
@@ -65,6 +76,7 @@ struct JobRequest {
   std::string dependency;                         // as sbatch takes it: "afterok:12"
   std::string sweep;                              // "optim.lr=1e-3,3e-4 run.seed=1,2"
   std::string counts;                             // "1,2,4"
+  IslandNumbers islands;
 };
 
 // Declares job.*, and the aliases without "job.".
@@ -85,6 +97,7 @@ struct JobPoint {
 struct JobPlan {
   std::vector<JobPoint> points;
   std::int64_t memory_mib = 0;  // memory of a node to request from Slurm
+  std::string of_nodes{};       // what the user should know of numbers of nodes; empty: nothing
 };
 
 // A template's text, and its name in errors.
@@ -125,7 +138,8 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
                  const ClusterLimits& limits, const FactsOfData& facts);
 
 // Returns what the user should know before the job is queued, one line each: data files in folders
-// that do not exist on this host, and a dimension of the grid that nobody asked for. Throws
+// that do not exist on this host, nodes that may be left out, and a dimension of the grid that
+// nobody asked for. Throws
 // DataError for a file that is missing from a folder that exists here.
 std::vector<std::string> job_remarks(const JobPlan& plan);
 

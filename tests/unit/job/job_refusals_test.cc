@@ -166,7 +166,16 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
   config_.grid = {};
   config_.grid[Axis::kTensor] = 2;
   config_.grid[Axis::kPipeline] = 3;  // six ranks, of eight, or six, or four
+  // bad input: `job`: a range of nodes, on some of which no run could start | --nodes 2-8: no run
+  // could start on 5-8 of them: 5 nodes x 2 tasks: 8 micro-batches a step (...) are fewer than 10
+  // data replicas: ...; --nodes 2-4 would do | 2
+  EXPECT_EQ(refusal(),
+            "--nodes 2-4: no run could start on 2 of them: 2 nodes x 2 tasks: no replica of 6 "
+            "ranks has room; --nodes 3-4 would do");
+  request_.nodes = {3, 4};
   EXPECT_EQ(plan().points.at(0).grid, (GridShape{1, 3, 2}));
+  EXPECT_EQ(plan().of_nodes, "--nodes 3-4: a start that gets 4 of them leaves some out");
+  request_.nodes = {2, 4};
   config_.grid[Axis::kPipeline] = 5;
   EXPECT_NE(refusal().find("4 nodes x 2 tasks: a grid with pipeline=5 and tensor=2 needs"),
             std::string::npos);
@@ -180,6 +189,95 @@ TEST_F(Job, TakesAsManyNodesAsThereAre) {
   EXPECT_NE(read_value("0-2", range, between(1, 99)), "");
   EXPECT_NE(read_value("2-", range, between(1, 99)), "");
   EXPECT_NE(read_value("-2", range, between(1, 99)), "");
+}
+
+// Every number of nodes is looked at, not only the ends of the range.
+TEST_F(Job, TellsOnWhichNodesNoRunCouldStart) {
+  config_.batch.global = 16;
+  request_.nodes = {2, 8};
+  EXPECT_EQ(refusal(),
+            "--nodes 2-8: no run could start on 5-8 of them: 5 nodes x 2 tasks: 8 micro-batches a "
+            "step (batch.global 16 / batch.micro 2) are fewer than 10 data replicas: each needs "
+            "one at least; --nodes 2-4 would do");
+  EXPECT_EQ(refusal("@NODES@ @ISLANDS@"),
+            "template chain needs --islands: the numbers of the "
+            "run's members, as in 1-8");
+  request_.nodes = {2, 4};
+  EXPECT_EQ(plan().of_nodes, "");
+  config_.batch.runs = 4;  // which 6 replicas do not divide
+  EXPECT_EQ(refusal(),
+            "--nodes 2-4: no run could start on 3-4 of them: 3 nodes x 2 tasks: batch.runs is 4, "
+            "but 8 micro-batches a step (batch.global / batch.micro) on 6 data replicas can be 6 "
+            "runs; --nodes 2 would do");
+  config_.batch.runs.reset();
+  config_.grid.ask_for({4, 1, 1});
+  EXPECT_EQ(refusal(),
+            "--nodes 2-4: no run could start on 3-4 of them: 3 nodes x 2 tasks: grid 4 x 1 x 1 "
+            "needs 4 ranks, and there are 6: take 4, or set grid.data=6; --nodes 2 would do");
+  config_.grid = {};
+  config_.grid[Axis::kTensor] = 4;
+  request_.nodes = {2, 5};
+  EXPECT_EQ(plan().of_nodes, "--nodes 2-5: a start that gets 3, 5 of them leaves some out");
+  request_.nodes = {3, 6};
+  request_.min_nodes = 3;
+  EXPECT_EQ(refusal(),
+            "--nodes 3-6: no run could start on 3 of them: 3 nodes x 2 tasks: 2 can be used, "
+            "fewer than --min-nodes 3; --nodes 4-6 would do");
+  request_.min_nodes = 1;
+  EXPECT_EQ(job_remarks({.points = {}, .of_nodes = "some"}), std::vector<std::string>{"some"});
+  // Sync batch norms: so many replicas as divide the micro-batches, and the other nodes are left
+  // out.
+  config_.grid = {};
+  config_.model = {"mobilenet_v2", {{"preset", "mobilenet_v2-cifar"}, {"batch_norm", "sync"}}};
+  request_.nodes = {1, 4};
+  EXPECT_EQ(plan().of_nodes, "--nodes 1-4: a start that gets 3 of them leaves some out");
+}
+
+TEST_F(Job, MembersOfARunAreAnArrayOfJobs) {
+  const std::string islands = "@NODES@ @ISLANDS@ @RUN_FOLDER@";
+  request_.islands.array = "1-8";
+  config_.sync.outer = "nesterov";
+  EXPECT_EQ(script(islands + " @LOG@\n# @OPTIONS@\n").find("2 1-8 run %x-%A_%a.out\n"), 0);
+  EXPECT_EQ(script(islands + "\n# @OPTIONS@\n").find("member"), std::string::npos);
+  // bad input: `job`: `--islands` is missing, is none, or is for a template that is one job |
+  // --islands 1-8 is given, but template chain has one job for a run: use islands | 2
+  EXPECT_EQ(refusal(),
+            "--islands 1-8 is given, but template chain has one job for a run: use islands");
+  config_.grid.islands = 2;
+  // bad input: `job`: members of a run with islands of their own, or with a name of their own |
+  // grid.islands is 2, but a job with sync.member is one island: leave it out; sync.member is a,
+  // but template islands names the members itself, island-1 and so on: leave it out | 2
+  EXPECT_EQ(refusal(islands),
+            "grid.islands is 2, but a job with sync.member is one island: leave it out");
+  config_.grid.islands = 1;
+  config_.sync.member = "a";
+  EXPECT_EQ(refusal(islands),
+            "sync.member is a, but template chain names the members itself, island-1 and so on: "
+            "leave it out");
+  request_.islands.array.clear();
+  EXPECT_EQ(refusal("@NODES@ @RUN_FOLDER@"),
+            "sync.member is a, but the job of template chain carries its run alone, and islands "
+            "does not: leave it out");
+  EXPECT_EQ(refusal(), "no error");  // a template of one's own may know what it does
+}
+
+TEST_F(Job, NumbersOfMembersAreThoseOfAnArray) {
+  const auto read = [](std::string_view text) {
+    IslandNumbers numbers;
+    const std::string problem = read_value(text, numbers, between(1, 1000));
+    EXPECT_EQ(problem.empty(), !write_value(numbers).empty());
+    return problem.empty() ? write_value(numbers) : "problem";
+  };
+  EXPECT_EQ(read("8"), "1-8");
+  EXPECT_EQ(read("1"), "1-1");
+  EXPECT_EQ(read("9-10"), "9-10");
+  EXPECT_EQ(read("9-9"), "9-9");
+  EXPECT_EQ(read("5,1,3"), "1,3,5");
+  EXPECT_EQ(read("7,1-4"), "1-4,7");
+  for (const char* none : {"", "0", "-1", "1-", "4-2", "1,,2", "1,", "1-4,3", "2,2", "a", "1-1001",
+                           "1:3", "0-4", "1-8%2"}) {
+    EXPECT_EQ(read(none), "problem") << none;
+  }
 }
 
 TEST_F(Job, RefusesMoreThanAPartitionHas) {

@@ -92,12 +92,13 @@ class Templates(ProgramTest):
     def names(self):
         found = sorted(path.stem for path in (self.repository / "jobs").glob("*.sbatch"))
         found.remove("prepare")  # complete as it is
-        self.assertEqual(found, ["chain", "scaling", "several_nodes", "several_nodes_gpu",
+        self.assertEqual(found, ["chain", "islands", "scaling", "several_nodes", "several_nodes_gpu",
                                  "single_node", "sweep"])
         return found
 
     def fill(self, name, *arguments):
         more = {"single_node": [], "sweep": ["--sweep", "run.seed=1,2"],
+                "islands": ["--nodes", "3", "--islands", "1-3"],
                 "several_nodes_gpu": ["--nodes", "3", "--run.device", "cpu"]}.get(name, ["--nodes", "3"])
         path = self.folder / f"{name}.sh"
         self.expect_done("job", name, "--config", "run.ini", "--site", "site.ini", "--output", path,
@@ -157,9 +158,9 @@ class Templates(ProgramTest):
             command.chmod(0o755)
             command.replace(self.folder / name)  # which the job before may still be running
 
-    def run_job(self, *steps, dead="", mute="", flags=(), **environment):
-        """The job `chain` on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
-        script = self.fill("chain", "--job.restarts", "3", *flags)
+    def run_job(self, *steps, dead="", mute="", flags=(), template="chain", **environment):
+        """A job on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
+        script = self.fill(template, "--job.restarts", "3", *flags)
         self.stand_in(("srun", SRUN), ("scontrol", SCONTROL), ("squeue", SQUEUE), ("sinfo", SINFO),
                       ("module", "#!/bin/sh\n"))
         calls = self.folder / "calls"
@@ -277,6 +278,22 @@ class Templates(ProgramTest):
                 self.assertNotIn("option", done.stderr)
                 self.assertEqual(events.read_text(encoding="utf-8").count("failure"), 5)
                 self.assertIn(folder, calls)
+
+    def test_each_job_of_an_array_is_a_member_of_the_run(self):
+        _, _, said = self.submit("islands", "--islands", "8,1-3", "--nodes", "1-3", "--name", "mine")
+        self.assertEqual(said, "Submitted batch job 12\nlogs: mine-12_N.out, of island-N; trireme top 'my run'\\''s' shows "
+                         "where the run stands, squeue -j 12 the jobs\n")
+        given = (self.folder / "given").read_text(encoding="utf-8").splitlines()
+        self.assertLessEqual({"--array=1-3,8", "--nodes=1-3", "--output=mine-%A_%a.out".replace("mine", "%x")}, {*given})
+        task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "IDS": "7_3\\n", "template": "islands"}
+        (self.folder / "my run's/islands").mkdir(parents=True)
+        failure = {"event": "failure", "nodes": "", "job": "7_3"}
+        events = self.begin_run(*[failure] * 4, {"event": "delivered"}, folder="my run's/islands/island-3")
+        done, calls = self.run_job(76, 75, **task)
+        self.assertEqual((done.returncode, len(self.nodes_of(calls))), (75, 2), done.stderr)
+        self.assertIn(" --run.folder=my run's --sync.member=island-3\n", calls)
+        self.assertIn("\nscontrol requeue 7_3\n", calls)
+        self.assertIn('"event":"requeue"', events.read_text(encoding="utf-8"))
 
     def run_functions(self, commands, **environment):
         """The lines that commands print behind the functions of a job's script, where no time passes."""
@@ -523,7 +540,7 @@ class Templates(ProgramTest):
 
     def test_refusals(self):
         run = ["--config", "run.ini"]
-        known = "chain, scaling, several_nodes, several_nodes_gpu, single_node, sweep"
+        known = "chain, islands, scaling, several_nodes, several_nodes_gpu, single_node, sweep"
         self.expect_refusal(2, f"job takes one template: one of {known}, or a file", "job", *run)
         # bad input: `job`: no template, an unknown one | template 'chian' is neither a file nor one of
         # chain, ...; did you mean chain? | 2
