@@ -116,18 +116,18 @@ def busy_seconds():
 
 
 class Network:
-    """A cluster of two leaves with two nodes each; ends with the `with` block."""
+    """A cluster of two leaves with half of the nodes each; ends with the `with` block."""
 
-    def __init__(self, host, quota=None):
+    def __init__(self, host, quota=None, nodes=4):
         """Nodes have links of this rate, bits per second, and the time of so many processors."""
-        self.host, self.uplink, self.quota = host, host, quota
+        self.host, self.uplink, self.quota, self.nodes = host, host, quota, nodes
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster ends with this
         self.scratch = tempfile.TemporaryDirectory(prefix="trireme_network.")
         self.folder = pathlib.Path(self.scratch.name) / "cluster"
         rate = f"{self.host / 1e3:.0f}kbit"
-        subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", "4", "--leaves", "2",
+        subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", str(self.nodes), "--leaves", "2",
                         "--host-rate", rate, "--uplink-rate", rate, "--burst", f"{burst_of(self.host)}k",
                         *(("--quota", str(self.quota)) if self.quota else ())], check=True, stdout=subprocess.DEVNULL)
         return self
@@ -149,9 +149,25 @@ class Network:
     def set_hosts(self, rate):
         """Both ends of each node's link, bits per second."""
         self.host = rate
-        for node in range(1, 5):
+        for node in range(1, self.nodes + 1):
             self.shape([], f"{self.prefix()}h{node}", rate)
             self.shape(["ip", "netns", "exec", f"{self.prefix()}n{node}"], "eth0", rate)
+
+    def quota_group(self, node):
+        """The control group whose processes share the processor time of a node, where there is a quota."""
+        mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+        roots = (pathlib.Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2"))
+        return next(group for root in roots if (group := root / f"{self.prefix()}-n{node}").exists())
+
+    def set_quota(self, node, processors):
+        """The time of so many processors."""
+        group = self.quota_group(node)
+        if (group / "cpu.max").exists():
+            period = (group / "cpu.max").read_text(encoding="ascii").split()[1]
+            (group / "cpu.max").write_text(f"{processors * int(period):.0f} {period}", encoding="ascii")
+        else:
+            period = int((group / "cpu.cfs_period_us").read_text(encoding="ascii"))
+            (group / "cpu.cfs_quota_us").write_text(f"{processors * period:.0f}", encoding="ascii")
 
     def prefix(self):
         return self.setting(r"ClusterName=(\w+)")

@@ -72,18 +72,18 @@ class Trainer:
         self.rates = network.folder.parent / "rates.json"
         print(network.start("1 2 3 4", "topo", "probe", "--network", self.rates), end="", flush=True)
 
-    def words(self, grid, batch, planned, stage=0):
-        """The run's folder, and the words of the program's command."""
+    def words(self, grid, batch, planned, stage=0, more=None):
+        """The run's folder, and the words of the program's command. `more`: keys that are added, or have other values."""
         self.number += 1
         run = self.network.folder.parent / f"run{self.number}"
         pipeline, tensor = grid.split("x")
-        return run, ["train", "--data.train", self.data, "--run.folder", run, "--run.steps", self.options.steps, "--run.threads", 1,
-                     "--model.layers", self.options.layers, "--model.width", self.options.model_width, "--model.heads", 4,
-                     "--model.context", 128, "--batch.global", batch, "--batch.micro", micro(batch), "--grid.pipeline", pipeline,
-                     "--grid.tensor", tensor, "--schedule.name", "constant", "--eval.every", 0, "--checkpoint.every", 0,
-                     "--checkpoint.keep", 1, "--log.every", 1000, "--log.stragglers", 0, *(("--shard.stage", stage) if stage else ()),
-                     *(("--comm.network", self.rates, "--grid.order", "auto") if planned else
-                       ("--comm.network", "none", "--grid.order", "rank"))]
+        keys = {"data.train": self.data, "run.folder": run, "run.steps": self.options.steps, "run.threads": 1,
+                "model.layers": self.options.layers, "model.width": self.options.model_width, "model.heads": 4,
+                "model.context": 128, "batch.global": batch, "batch.micro": micro(batch), "grid.pipeline": pipeline,
+                "grid.tensor": tensor, "schedule.name": "constant", "eval.every": 0, "checkpoint.every": 0,
+                "checkpoint.keep": 1, "log.every": 1000, "log.stragglers": 0, **({"shard.stage": stage} if stage else {}),
+                "comm.network": self.rates if planned else "none", "grid.order": "auto" if planned else "rank", **(more or {})}
+        return run, ["train", *(word for key, value in keys.items() for word in (f"--{key}", value))]
 
     def measure(self, kind, grid, order, batch, planned, repeat, stage=0):
         """One run on all nodes of the order, or for kind "alone" one on each node."""
@@ -110,14 +110,17 @@ class Trainer:
 
     def alone(self, order, grid, batch, left):
         """The slowest of runs that know nothing of each other."""
-        started = [self.words(grid, batch, False) for _ in order.split()]
+        return max((read_run(run) for run in self.each_alone(order, grid, batch, left)), key=lambda one: one["step"])
+
+    def each_alone(self, order, grid, batch, left, more=None):
+        """The folders of such runs, one on each node, at the same time."""
+        started = [self.words(grid, batch, False, more=more) for _ in order.split()]
         processes = [self.network.begin(node, *words) for node, (_, words) in zip(order.split(), started)]
         for process in processes:
             text = process.communicate(timeout=left + 30)[0]
             if process.returncode != 0:
                 raise RuntimeError(text)
-        found = [read_run(run) for run, _ in started]
-        return max(found, key=lambda one: one["step"])
+        return [run for run, _ in started]
 
     def run(self):
         options = self.options
