@@ -6,11 +6,13 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
+#include "trireme/report/islands_page.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"
 #include "trireme/report/sweep_page.h"
 
 #include "cli/commands.h"
+#include "cli/islands_view.h"
 #include "cli/live_screen.h"
 #include "cli/outputs.h"
 #include "cli/plot.h"
@@ -25,9 +27,12 @@ ExitStatus print(const std::vector<std::string>& lines) {
   return ExitStatus::kDone;
 }
 
-// What is shown of a run, and of a sweep.
+// What is shown of a run, of one that several jobs carry, and of a sweep.
 std::vector<std::string> view_of(const RunHistory& run, const ViewSize& size) {
   return top_view(run, size, locale_is_utf8());
+}
+std::vector<std::string> view_of(const IslandsHistory& run, const ViewSize& size) {
+  return islands_view(run, size);
 }
 std::vector<std::string> view_of(const SweepHistory& sweep, const ViewSize& size) {
   return sweep_view(sweep, size);
@@ -37,13 +42,22 @@ std::vector<std::string> view_of(const SweepHistory& sweep, const ViewSize& size
 ViewSize printed_size(const RunHistory&) {
   return LiveScreen::on_terminal() ? LiveScreen::size() : ViewSize{.whole = true};
 }
-ViewSize printed_size(const SweepHistory&) {
+ViewSize whole_table() {
   constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
   return {.columns = kAny, .rows = kAny, .whole = true};
+}
+ViewSize printed_size(const IslandsHistory&) {
+  return whole_table();
+}
+ViewSize printed_size(const SweepHistory&) {
+  return whole_table();
 }
 
 bool is_finished(const RunHistory& run) {
   return run.state() == RunState::kFinished;
+}
+bool is_finished(const IslandsHistory& run) {
+  return run.finished();
 }
 bool is_finished(const SweepHistory& sweep) {
   return sweep.finished();
@@ -52,12 +66,18 @@ bool is_finished(const SweepHistory& sweep) {
 std::string picture_of(const RunHistory& run) {
   return picture_of_losses(run);
 }
+std::string picture_of(const IslandsHistory& run) {
+  return picture_of_islands(run);
+}
 std::string picture_of(const SweepHistory& sweep) {
   return picture_of_sweep(sweep);
 }
 
 std::string page_of(const RunHistory& run, const std::string&) {
   return page_of_run(run);
+}
+std::string page_of(const IslandsHistory& run, const std::string& path) {
+  return page_of_islands(run, std::filesystem::path(path).parent_path().string());
 }
 std::string page_of(const SweepHistory& sweep, const std::string& path) {
   return page_of_sweep(sweep, std::filesystem::path(path).parent_path().string());
@@ -99,6 +119,7 @@ ExitStatus top(const TopRequest& request) {
 }
 
 ExitStatus top_of_folder(const TopRequest& request) {
+  if (IslandsHistory::is_islands(request.folder)) return top<IslandsHistory>(request);
   return SweepHistory::is_sweep(request.folder) ? top<SweepHistory>(request)
                                                 : top<RunHistory>(request);
 }
@@ -113,8 +134,7 @@ Work parse_top(const Arguments& arguments) {
   Options options("trireme top FOLDER [--every SECONDS] [--once] [--svg FILE] [--html FILE]");
   options.add_positional("FOLDER", folders,
                          "the folder of a run or of a sweep; only its files are read, so any node "
-                         "will do; q ends, and "
-                         "so does a finished run");
+                         "will do; q ends, and so does a finished run");
   options.add("every", request.every, "seconds", "look this often", seconds);
   options.add("once", request.once, "", "print once, as is done where there is no terminal");
   options.add("svg", request.svg, "", "draw the losses into this SVG file and end");

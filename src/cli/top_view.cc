@@ -181,6 +181,25 @@ std::string cut(const std::string& text, std::size_t columns) {
   return text;
 }
 
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], characters_of(row[i]));
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      const std::string gap(widths[i] - characters_of(row[i]), ' ');
+      line += (i == 0 ? row[i] + gap + " " : gap + row[i] + "  ");
+    }
+    lines.push_back(line + row.back());
+  }
+  return lines;
+}
+
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8) {
   std::vector<std::string> lines = {
       fmt::format("{}: {}", printable(history.folder()), history.state_text()),

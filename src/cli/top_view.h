@@ -18,6 +18,9 @@ struct ViewSize {
 std::size_t characters_of(const std::string& text);
 std::string cut(const std::string& text, std::size_t columns);
 
+// Returns a line for each row of cells: all columns but the last are as wide as their widest cell.
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows);
+
 // Returns at most size.rows lines of at most size.columns characters, without control characters;
 // with size.whole as many and as long ones as there are.
 // The loss curve takes the remaining room.

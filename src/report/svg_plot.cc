@@ -297,4 +297,58 @@ std::string svg_of_shares(const std::string& title, const std::vector<std::strin
   return svg + "</svg>\n";
 }
 
+std::string svg_of(const LanePlot& plot) {
+  constexpr double kLane = 26, kBar = 14, kLabels = 110, kLegendLine = 18, kAxis = 42;
+  constexpr std::size_t kLongestLabel = 14;
+  std::string svg;
+  double at = kLeft, line = 0.0;
+  for (const LaneMeaning& meaning : plot.legend) {
+    const double width = 17 + 7.0 * static_cast<double>(meaning.name.size());
+    if (at > kLeft && at + width > kWidth) {
+      at = kLeft;
+      line += kLegendLine;
+    }
+    svg += meaning.is_mark
+               ? dot(at + 6, 31 + line, meaning.colour, "")
+               : fmt::format(
+                     "<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"12\" height=\"12\" class=\"f{}\"/>\n",
+                     at, 25 + line, meaning.colour % kColours);
+    svg += text_at(at + 17, 35 + line, "left", meaning.name);
+    at += width + 16;
+  }
+  double top = kTop + line;
+  const double bottom = top + kLane * static_cast<double>(plot.lanes.size());
+  const double most = plot.most > 0.0 && std::isfinite(plot.most) ? plot.most : 1.0;
+  const PlotAxis x{0.0, most, kLabels, kWidth - kRight,
+                   round_ticks(0.0, most, round_step(most, 6))};
+  for (const double tick : x.ticks) {
+    svg += fmt::format(
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"grid\"/>\n",
+        x.at(tick), top, x.at(tick), bottom);
+    svg += text_at(x.at(tick), bottom + 16, "middle", short_number(tick));
+  }
+  svg += text_at((x.from + x.to) / 2, bottom + 34, "middle", plot.x_label);
+  for (const Lane& lane : plot.lanes) {
+    const double middle = top + kLane / 2;
+    svg +=
+        text_at(kLabels - 8, middle + 4, "right",
+                lane.label.size() > kLongestLabel ? lane.label.substr(0, kLongestLabel - 2) + ".."
+                                                  : lane.label);
+    for (const LaneSpan& span : lane.spans) {
+      const double from = x.at(std::clamp(span.from, 0.0, most));
+      const double to = x.at(std::clamp(span.to, 0.0, most));
+      svg += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" class=\"f{}\">"
+          "{}</rect>\n",
+          from, middle - kBar / 2, std::max(to - from, 0.5), kBar, span.colour % kColours,
+          title_of(span.title));
+    }
+    for (const LaneMark& mark : lane.marks) {
+      svg += dot(x.at(std::clamp(mark.x, 0.0, most)), middle, mark.colour, title_of(mark.title));
+    }
+    top += kLane;
+  }
+  return opening(bottom + kAxis, plot.title) + svg + "</svg>\n";
+}
+
 }  // namespace trireme

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -11,6 +10,7 @@
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
 
+#include "report/page_links.h"
 #include "report/step_marks.h"
 
 namespace trireme {
@@ -38,18 +38,7 @@ std::string title_of(const SweepHistory& sweep, const SweepRun& run) {
 // Returns the way from a folder to the report of a run; empty if there is no such run.
 std::string link_to(const SweepHistory& sweep, const SweepRun& run, const std::string& folder) {
   const RunHistory* history = sweep.history(run.point);
-  if (history == nullptr) return "";
-  std::error_code none;  // then it is the path from here
-  const std::filesystem::path report = std::filesystem::path(history->folder()) / "report.html";
-  const auto way = std::filesystem::relative(report, folder.empty() ? "." : folder, none);
-  std::string link;
-  for (const char c : (none || way.empty() ? report : way).string()) {
-    // What has a meaning in an address.
-    link += c == '%' || c == '#' || c == '?' || c == ' ' || c == ':'
-                ? fmt::format("%{:02X}", static_cast<unsigned char>(c))
-                : std::string(1, c);
-  }
-  return link;
+  return history == nullptr ? "" : link_to_report(history->folder(), folder);
 }
 
 // Returns a line for each run that has marks. The best run's comes last, so it lies above the rest.

@@ -46,6 +46,35 @@ struct Plot {
 };
 std::string svg_of(const Plot& plot);
 
+// What happened to whom over time: spans and marks in a lane for each.
+struct LaneSpan {
+  double from = 0.0, to = 0.0;
+  int colour = 0;
+  std::string title;
+};
+struct LaneMark {
+  double x = 0.0;
+  int colour = 0;  // also says which shape
+  std::string title;
+};
+struct Lane {
+  std::string label;
+  std::vector<LaneSpan> spans;  // later ones lie above earlier ones
+  std::vector<LaneMark> marks;
+};
+struct LaneMeaning {
+  std::string name;
+  int colour = 0;
+  bool is_mark = false;
+};
+struct LanePlot {
+  std::string title, x_label;
+  std::vector<LaneMeaning> legend;
+  std::vector<Lane> lanes;
+  double most = 1.0;  // of x, which begins at 0
+};
+std::string svg_of(const LanePlot& plot);
+
 // Horizontal bars whose parts are shares of 1.
 struct ShareBar {
   std::string label;

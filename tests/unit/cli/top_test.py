@@ -274,6 +274,42 @@ class Printed(RunFolderTest):
                             environment={"PMI_RANK": "0", "PMI_SIZE": "2"})
 
 
+class Islands(RunFolderTest):
+    """The folder of a run that several jobs carry; islands_summary_test has what records tell."""
+    def member(self, name, *events):
+        self.run_folder = self.folder / f"run/islands/{name}"
+        (self.run_folder / "checkpoints").mkdir(parents=True)
+        self.configure(100)
+        self.add_steps(1, 20, time=1790000000)
+        (self.run_folder / "events.jsonl").write_text("".join(
+            json.dumps({"time": 1790000000 + i, "step": 0, **event}) + "\n" for i, event in enumerate(events)),
+            encoding="utf-8")
+
+    def test_a_row_for_each_member(self):
+        (self.folder / "run/outer").mkdir()
+        start, outer = {"event": "start", "places": "n1: 0, n2: 1"}, {"event": "outer", "detail": "0, led"}
+        self.member("island-1", start, outer)
+        self.hold()
+        self.member("island-2", start, outer, {"event": "delivered", "detail": "0, 20 steps"})
+        self.hold()
+        self.member("island-10", start, outer, {"event": "requeue", "detail": "stopped at step 20, requeued"})
+        lines = self.expect_done("top", "run").splitlines()
+        self.assertEqual(lines[0], "run: no outer state yet; 3 members: 1 working, 1 waiting, 1 left")
+        self.assertEqual([line.split()[0] for line in lines[1:5]], ["member", "island-1", "island-2", "island-10"])
+        self.assertRegex(lines[2], r" 0/20 .* n1, n2  working$")
+        self.assertRegex(lines[3], r" waiting for outer state 1$")
+        self.assertRegex(lines[4], r" left: stopped at step 20, requeued$")
+        self.assertRegex(lines[5], r"^goodput 0.0 %: 0 of 60 inner steps that were begun count; \d+\.\d\d node-hours$")
+        # bad input: `top`: a run of several jobs with a damaged record | a line says so: outer/outer-000000.json:
+        # damaged: ... | 0
+        (self.folder / "run/outer/outer-000000.json").write_text("{", encoding="utf-8")
+        self.assertIn("\nouter/outer-000000.json: damaged: ", self.expect_done("top", "run"))
+        self.expect_done("top", "run", "--html", "run/report.html", "--svg", "losses.svg")
+        self.assertIn("Members over time", (self.folder / "run/report.html").read_text(encoding="utf-8"))
+        for path in ("run/report.html", "losses.svg"):
+            ElementTree.parse(self.folder / path)
+
+
 class Sweeps(RunFolderTest):
     def setUp(self):
         super().setUp()
