@@ -207,7 +207,7 @@ ranks_fit() {
 # Sets nodes to those that the next step runs on: all nodes of the job as long as nothing was lost, and
 # afterwards those that answer, except any that this job has lost twice.
 choose_nodes() {
-  local all left_out silent=() node
+  local all left_out lost_twice=() silent=() node
   mapfile -t nodes < <(job_nodes)
   if [[ -n $answers || -n $failures ]]; then
     left_out=$(sed -n 's/.*"nodes":"\([^"]*\)".*/\1/p' <<< "$failures" | tr ' ' '\n' |
@@ -217,13 +217,20 @@ choose_nodes() {
     nodes=()
     for node in "${all[@]}"; do
       if grep -qxF "$node" <<< "$left_out"; then
-        say "$node is left out: it was lost twice"
+        lost_twice+=("$node")
       elif grep -qxF "$node" <<< "$answers"; then
         nodes+=("$node")
       else
         silent+=("$node")
       fi
     done
+    if [[ ${#nodes[@]} -gt 0 ]]; then
+      for node in "${lost_twice[@]}"; do
+        say "$node is left out: it was lost twice"
+      done
+    elif [[ ${#lost_twice[@]} -gt 0 ]]; then  # there are no others, and job.failures ends what leads to nothing
+      mapfile -t nodes < <(printf '%s\n' "${lost_twice[@]}" | grep -xF "$answers")
+    fi
     [[ ${#silent[@]} -eq 0 ]] || say "$(printf '%s\n' "${silent[@]}" | listed) cannot be reached"
     name_drained
   fi

@@ -476,6 +476,9 @@ class Templates(ProgramTest):
         done, calls = self.run_job(0)
         self.assertEqual(self.nodes_of(calls), [("2", "4", "n1,n2")])
         self.assertIn("trireme: n3 is left out: it was lost twice\n", done.stderr)
+        self.begin_run(*[{**failure, "nodes": "n1 n2 n3"}] * 2, {"event": "checkpoint"})
+        done, calls = self.run_job(0)  # there are no others
+        self.assertEqual((self.nodes_of(calls), done.stderr), ([("3", "6", "n1,n2,n3")], ""))
 
     def test_ranks_stay_a_multiple_of_a_replica(self):
         _, calls = self.run_job(76, 0, dead="n2", flags=("--grid.tensor", "2", "--grid.pipeline", "3"))
