@@ -96,6 +96,9 @@ class Accounts {
     start.last = std::max(start.last, event.time);
     start.on_purpose = event.kind == "stop" || event.kind == "finish";
     if (event.kind == "checkpoint") add(TimeUse::kCheckpoint, event.seconds);
+    if (event.kind == "outer" || event.kind == "delivered") {
+      add(TimeUse::kMembers, event.seconds);
+    }
   }
 
   void read_steps(const RunRecords& records) {
@@ -245,6 +248,8 @@ std::string_view name_of(TimeUse use) {
       return "evaluation";
     case TimeUse::kCheckpoint:
       return "checkpoints";
+    case TimeUse::kMembers:
+      return "other members";
     case TimeUse::kNotKept:
       return "steps not kept";
     case TimeUse::kStarting:

@@ -212,14 +212,15 @@ std::string goodput_section(const RunHistory& history) {
   const std::string bar =
       svg_of_shares("Where the time went",
                     {"computation", "exposed communication", "data", "evaluation, checkpoints",
-                     "failures, steps not kept", "queue, starting, other"},
+                     "failures, steps not kept", "queue, starting, waiting, other"},
                     {{"whole run",
                       {part({kComputation}), part({kCommunication}), part({kData}),
                        part({kEvaluation, kCheckpoint}), part({kNotKept, kFailure}),
-                       part({kQueue, kStarting, kBetween, kOther})}}});
+                       part({kQueue, kStarting, kBetween, kMembers, kOther})}}});
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < kTimeUses; ++i) {
     const auto use = static_cast<TimeUse>(i);
+    if (use == TimeUse::kMembers && goodput.of(use) == 0.0) continue;
     rows.push_back({std::string(name_of(use)), time_text(goodput.of(use)),
                     share(goodput.of(use) / goodput.whole)});
   }

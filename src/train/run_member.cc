@@ -336,7 +336,10 @@ void RunMember::deliver(std::int64_t steps, std::int64_t targets, double seconds
   delivery.gradient.name = file;
   meeting_.drop(0);
   world().read_once([&] {
-    if (leads()) shared_->island.deliver(std::move(delivery));
+    if (leads()) {
+      run_.folder.check_still_ours();
+      shared_->island.deliver(std::move(delivery));
+    }
     return std::string();
   });
   journal_.note(steps_, "delivered", stopwatch.seconds(),
@@ -365,8 +368,8 @@ bool RunMember::load(const OuterRecord& record) {
 IslandWork::Made RunMember::next_state(const OuterRecord& previous,
                                        const std::vector<Settled>& settled,
                                        const std::string& file) {
+  run_.folder.check_still_ours();
   Json learned = Json::array();
-  SampleRanges used;
   for (const Settled& one : settled) {
     if (!(one.weight > 0)) continue;
     Json item = json_of(one.delivery.gradient);
@@ -503,6 +506,7 @@ void RunMember::add_up(const std::vector<Checkpoint>& learned, const std::vector
       for (const Tensor& part : group.arriving) elements += part.elements();
       sum = ctx.allocate({elements}, DType::kF32, MemoryUse::kWorkspace);
       term = ctx.allocate({elements}, DType::kF32, MemoryUse::kWorkspace);
+      ops::fill(ctx, term, 0.0f);  // padding, which no file has
       std::int64_t at = 0;
       for (const Tensor& part : group.arriving) {
         parts_of_sum.push_back(sum.flat_range(at, at + part.elements()));

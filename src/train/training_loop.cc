@@ -270,8 +270,9 @@ void TrainingLoop::note_start(std::size_t connections) {
 }
 
 ExitStatus TrainingLoop::loop() {
-  while (const std::optional<Leg> leg = next_leg()) {
-    train(*leg);
+  while (true) {
+    const std::optional<Leg> leg = next_leg();
+    if (leg) train(*leg);
     if (stops()) {
       save();
       tell_skipped();
@@ -280,6 +281,11 @@ ExitStatus TrainingLoop::loop() {
                        late_ ? "before the job's time limit" : words_on_sender(signal_));
       return ExitStatus::kRequeue;
     }
+    if (!leg) break;
+  }
+  if (member_ && last_.step == 0) {
+    journal_.say(fmt::format("the run is done, all {} steps: nothing to train", total_steps()));
+    return ExitStatus::kDone;
   }
   tell_skipped();
   journal_.finished(last_);
@@ -301,7 +307,7 @@ std::optional<TrainingLoop::Leg> TrainingLoop::next_leg() {
   std::optional<RunMember::Leg> next = wait_for_state();
   if (!next) return std::nullopt;
   step_number_ = member_->steps();
-  if (next->is_own && evaluates_outer(*next)) evaluate_now();
+  if (next->is_own && evaluates_outer(*next)) evaluate_after(next->first);
   return Leg{step_number_ + next->steps, prepared_.samples_of_steps(next->samples, next->steps),
              std::move(next)};
 }
@@ -314,8 +320,7 @@ std::optional<RunMember::Leg> TrainingLoop::wait_for_state() {
   std::optional<RunMember::Leg> next = member_->next();
   runtime.set_timeout(hang_limit_.seconds());
   if (member_->finished() && member_->made_last()) {
-    step_number_ = std::max(step_number_, total_steps());
-    if (evaluates()) evaluate_now();
+    if (evaluates()) evaluate_after(total_steps());
   }
   if (!next && !member_->finished()) note_stop();
   return next;
@@ -351,7 +356,7 @@ void TrainingLoop::train(const Leg& leg) {
     }
     if (meetings_.due(step_number_)) meet_now();
     if (checks_copies_now()) check_copies_now();
-    if (evaluates_now()) evaluate_now();
+    if (evaluates_now()) evaluate_after(step_number_);
     if (saves_now() && !stops()) save();
     trace_done(/*last=*/step_number_ == total_steps());
   }
@@ -527,7 +532,7 @@ void TrainingLoop::check_copies_now() {
                          prepared_.step.optimizer(), step_number_);
 }
 
-void TrainingLoop::evaluate_now() {
+void TrainingLoop::evaluate_after(std::int64_t step) {
   settle_all();
   const Config& config = prepared_.config;
   const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "evaluation");
@@ -538,7 +543,7 @@ void TrainingLoop::evaluate_now() {
     most = *config.eval.batches * (config.batch.global / config.batch.micro);
   }
   meetings_.show();
-  evaluated_.show(step_number_);
+  evaluated_.show(step);
   const nn::EvaluationSums sums =
       evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
   evaluated_.hide();
@@ -546,13 +551,12 @@ void TrainingLoop::evaluate_now() {
   const double seconds = clock.seconds() - begin;
   if (deadline_) deadline_->evaluation_took(seconds);
   if (sums.targets == 0) {
-    journal_.say(
-        fmt::format("step {}: evaluation without one target, so there is no loss ({:.1f} s)",
-                    step_number_, seconds));
+    journal_.say(fmt::format(
+        "step {}: evaluation without one target, so there is no loss ({:.1f} s)", step, seconds));
     return;
   }
   tell_older_evaluations(most);
-  Evaluation evaluation{.step = step_number_,
+  Evaluation evaluation{.step = step,
                         .loss = sums.mean_loss(),
                         .seconds = seconds,
                         .of_average = config.eval.weights == "average"};

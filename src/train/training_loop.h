@@ -81,7 +81,7 @@ class TrainingLoop {
   void tell_tuned();
   void meet_now();
   void check_copies_now();
-  void evaluate_now();
+  void evaluate_after(std::int64_t step);
   void tell_older_evaluations(std::optional<std::int64_t> most);
   void check_weights();
   void save();

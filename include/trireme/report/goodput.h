@@ -21,6 +21,7 @@ enum class TimeUse {
   kData,
   kEvaluation,
   kCheckpoint,
+  kMembers,   // waiting for other members of the run, and delivering to them
   kNotKept,   // steps that were repeated later, or that a new branch has superseded
   kStarting,  // from a job's start until its first step begins
   kQueue,
@@ -28,7 +29,7 @@ enum class TimeUse {
   kBetween,  // nobody had started the run, though its job or a failure asked for that
   kOther,    // between two steps, the program's end, and what no file records
 };
-inline constexpr std::size_t kTimeUses = 11;
+inline constexpr std::size_t kTimeUses = 12;
 std::string_view name_of(TimeUse use);  // "computation", ...
 
 struct Goodput {
