@@ -221,7 +221,7 @@ void check_name(const std::string& name) {
   const auto slash = name.find('/');
   const std::string top = name.substr(0, slash);
   const bool known = top == "parameters" || top == "optimizer" || top == "state" ||
-                     top == "outer" || top == "islands";
+                     top == "gradients" || top == "outer" || top == "islands";
   if (!known || slash == std::string::npos || name.back() == '/' ||
       name.find("//") != std::string::npos || name.find_first_of(" \t\n\r") != std::string::npos) {
     throw InternalError("a checkpoint cannot hold a tensor named '" + name + "'");

@@ -130,6 +130,29 @@ void check_same_bits(const Config& config) {
         "run.same_bits needs sums with one order, which NCCL does not promise: give "
         "--comm.backend mpi, or leave it out");
   }
+  if (config.comm.compress != "none") {
+    throw ConfigError(fmt::format(
+        "run.same_bits keeps bits where a run goes on, which comm.compress {} does not: "
+        "leave one out",
+        config.comm.compress));
+  }
+}
+
+void check_compress(const Config& config) {
+  const std::string& compress = config.comm.compress;
+  if (compress == "none") return;
+  if (config.comm.reduce != "fp32") {
+    throw ConfigError(
+        fmt::format("comm.compress is {}, but comm.reduce is {}: gradients travel as one of them, "
+                    "so leave one out",
+                    compress, config.comm.reduce));
+  }
+  if (config.shard.divides_gradients()) {
+    throw ConfigError(
+        fmt::format("comm.compress is {}, but shard.stage is {}: only with 0 and 1 a rank holds "
+                    "whole gradients to compress, so leave one out",
+                    compress, config.shard.stage));
+  }
 }
 
 // Keys of meetings where there are none would do nothing.
@@ -315,6 +338,7 @@ void check_config_without_data(const Config& config) {
   check_data_of_family(config);
   check_batch(config);
   check_same_bits(config);
+  check_compress(config);
   check_sync(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);

@@ -518,6 +518,12 @@ void add_comm_keys(Options& options, Config::Comm& comm) {
       "rank that sends a partial sum on rounds it to bf16, so that results depend on the algorithm",
       one_of({"fp32", "bf16"}), OnChange::kResults);
   options.add(
+      "comm.compress", comm.compress, "",
+      "the codes in which gradients travel between data replicas, at shard.stage 0 and 1; int8: "
+      "with a scale for each 256 elements, about a quarter of the bytes; each replica keeps what "
+      "its codes lose (4 bytes a parameter), which goes with the next step",
+      one_of({"none", "int8"}), OnChange::kResults);
+  options.add(
       "comm.algorithms", comm.algorithms, "",
       "auto: as comm.network says; or what carries collectives of every size, to compare them, as "
       "in all_reduce=halving,all_gather=bruck (trireme topo explain lists them)",

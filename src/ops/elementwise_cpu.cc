@@ -57,6 +57,12 @@ void fill(Context& ctx, const Tensor& x, float value) {
     });
     return;
   }
+  if (x.dtype() == DType::kU8) {
+    on_this_thread(ctx, [&] {
+      std::fill_n(x.data<std::uint8_t>(), x.elements(), static_cast<std::uint8_t>(value));
+    });
+    return;
+  }
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
     Stage stage;
     float* to = write_place(x, begin, stage.values);

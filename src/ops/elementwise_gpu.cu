@@ -300,6 +300,11 @@ void fill(Context& ctx, const Tensor& x, float value) {
            ctx.stream, device_data<std::int64_t>(x), elements, static_cast<std::int64_t>(value));
     return;
   }
+  if (x.dtype() == DType::kU8) {
+    launch(fill_wide_kernel<std::uint8_t>, extent(blocks_for(elements, kThreads)), kThreads, 0,
+           ctx.stream, device_data<std::uint8_t>(x), elements, static_cast<std::uint8_t>(value));
+    return;
+  }
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
     launch(fill_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, View<T>(x),

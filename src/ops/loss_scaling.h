@@ -19,4 +19,12 @@ TRIREME_ON_DEVICE inline void next_loss_scale(const LossScaling& rule, StepState
   }
 }
 
+// What carry_over multiplies by.
+TRIREME_ON_DEVICE inline float carried_share(const LossScaling& rule, const StepState& state) {
+  if (state.finite == 0) return 0.0f;
+  StepState next = state;
+  next_loss_scale(rule, next);
+  return next.loss_scale / state.loss_scale;
+}
+
 }  // namespace trireme::ops

@@ -33,6 +33,13 @@ void check_apart(std::string_view op, const Tensor& master, const Tensor& weight
                 fmt::format("{}: weights are not the master values", op));
 }
 
+void check_scaling(std::string_view op, const Context& ctx, const LossScaling& rule) {
+  check_step_state(op, ctx);
+  TRIREME_CHECK(0.0f < rule.smallest && rule.smallest <= rule.largest && rule.interval >= 1,
+                fmt::format("{}: from {} to {}, doubled after {} steps", op, rule.smallest,
+                            rule.largest, rule.interval));
+}
+
 }  // namespace
 
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
@@ -112,11 +119,14 @@ void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const
 }
 
 void update_loss_scale(Context& ctx, const LossScaling& rule) {
-  check_step_state("update_loss_scale", ctx);
-  TRIREME_CHECK(0.0f < rule.smallest && rule.smallest <= rule.largest && rule.interval >= 1,
-                fmt::format("update_loss_scale: from {} to {}, doubled after {} steps",
-                            rule.smallest, rule.largest, rule.interval));
+  check_scaling("update_loss_scale", ctx, rule);
   dispatch(TRIREME_OP(update_loss_scale), ctx, rule);
+}
+
+void carry_over(Context& ctx, const LossScaling& rule, const Tensor& x) {
+  check_scaling("carry_over", ctx, rule);
+  check_dtype("carry_over", "x", x, {DType::kF32});
+  dispatch(TRIREME_OP(carry_over), ctx, rule, x);
 }
 
 }  // namespace trireme::ops

@@ -196,4 +196,12 @@ void update_loss_scale(Context& ctx, const LossScaling& rule) {
   next_loss_scale(rule, *ctx.step_state);
 }
 
+void carry_over(Context& ctx, const LossScaling& rule, const Tensor& x) {
+  const float share = carried_share(rule, *ctx.step_state);
+  if (share == 1.0f) return;
+  parallel_ranges(ctx, x.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    kernels().elementwise.scale(x.data<float>() + begin, share, end - begin);
+  });
+}
+
 }  // namespace trireme::ops::cpu

@@ -250,6 +250,19 @@ __global__ void loss_scale_kernel(LossScaling rule, StepState* state) {
   next_loss_scale(rule, *state);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    carry_over_kernel(LossScaling rule, const StepState* state, float* x, std::int64_t elements,
+                      bool vector) {
+  const float share = carried_share(rule, *state);
+  const std::int64_t at = chunk_of_thread();
+  if (share == 1.0f || at >= elements) return;
+  float values[kChunk];
+  load_chunk(x + at, elements - at, vector, values);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] *= share;
+  store_chunk(x + at, elements - at, vector, values);
+}
+
 // Calls body(View<T>) with the weights, which receive the new master values. The view is undefined
 // where both are the same memory.
 template <class Body>
@@ -361,6 +374,13 @@ void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const
 
 void update_loss_scale(Context& ctx, const LossScaling& rule) {
   launch(loss_scale_kernel, 1, 1, 0, ctx.stream, rule, ctx.step_state.get());
+}
+
+void carry_over(Context& ctx, const LossScaling& rule, const Tensor& x) {
+  const std::int64_t elements = x.elements();
+  launch(carry_over_kernel, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+         static_cast<const StepState*>(ctx.step_state.get()), device_data<float>(x), elements,
+         vectors_fit({&x}, kChunk));
 }
 
 }  // namespace trireme::ops::gpu

@@ -8,6 +8,8 @@
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/lengths.h"
 
+#include "parallel/gradient_pieces.h"
+
 namespace trireme::parallel {
 
 namespace {
@@ -26,26 +28,40 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
       stage_(stage),
       runs_(work.runs()),
       reduces_each_(work.reduces_each()),
-      defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
+      defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()),
+      compresses_(options.bits < 32 && stage.grid().extent(kDataAxes) > 1) {
   groups_.reserve(stage.groups().size() + stage.uses_apart().size());
   const ProcessGrid& grid = stage.grid();
   const std::vector<ResidentGroup> residences = stage.residences();
-  const std::vector<Call> calls =
-      calls_of(residences, grid.shape(), work,
-               {.to_shard = options.to_shard,
-                .fixed_order = false});  // whether they are made is known below
+  const auto calls_with = [&](bool compressed) {
+    return calls_of(residences, grid.shape(), work,
+                    {.to_shard = options.to_shard,
+                     .fixed_order = false,  // whether they are made is known below
+                     .few_bits = compressed});
+  };
+  const std::vector<Call> calls = calls_with(compresses_);
+  const std::vector<Call> plain = compresses_ ? calls_with(false) : std::vector<Call>();
+  if (compresses_ && !defers_ && !stage.sharded()) {
+    results_ = grid.make({"results", kDataAxes, Purpose::kGradients});
+  }
   std::size_t next = 0;
-  const auto calls_of_next = [&] {
-    const auto [begin, end] = std::ranges::equal_range(calls, next++, {}, &Call::group);
-    return std::span(begin, end);
+  const auto plan_next = [&](Group group) {
+    const auto of_group = [&](const std::vector<Call>& all) {
+      const auto [begin, end] = std::ranges::equal_range(all, next, {}, &Call::group);
+      return std::span(begin, end);
+    };
+    plan(std::move(group), options, of_group(calls));
+    if (compresses_) compress(groups_.back(), options, of_group(plain));
   };
   for (nn::FlatGroup* flat : stage.groups()) {
-    const auto of_group = calls_of_next();
-    if (flat->trains()) plan({flat}, options, of_group);
+    if (flat->trains()) plan_next({flat});
+    ++next;
   }
   for (const Stage::UseApart& use : stage.uses_apart()) {
-    plan({use.gradients, use.of}, options, calls_of_next());
+    plan_next({use.gradients, use.of});
+    ++next;
   }
+  if (compresses_) share_memory_of_sums();
   const auto each = static_cast<std::size_t>(blocks_at_once);
   for (int chunk = 0; chunk < stage.layout().chunks; ++chunk) {
     const nn::BlockSpan blocks = stage.blocks(chunk);
@@ -67,18 +83,25 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
   hands_on_ = !grid.world().agree(equal);
 }
 
+std::vector<GradientReducer::Step> GradientReducer::steps_of(std::span<const Call> calls) const {
+  std::vector<Step> steps;
+  for (const Call& call : calls) {
+    if (call.why == Purpose::kGradients) steps.push_back({call, &stage_.comm(call.over)});
+  }
+  return steps;
+}
+
 void GradientReducer::plan(Group group, const nn::ReductionOptions& options,
                            std::span<const Call> calls) {
   nn::FlatGroup& flat = *group.flat;
   std::vector<Communicator*> carriers;
-  for (const Call& call : calls) {
-    if (call.why != Purpose::kGradients) continue;
-    const bool at_end = call.when == Moment::kStepEnd;
-    auto& steps = !at_end                               ? group.of_run
-                  : call.what == Collective::kBroadcast ? group.handed_on
-                                                        : group.at_end;
-    steps.push_back({call, &stage_.comm(call.over)});
-    if (!at_end) carriers.push_back(steps.back().over);
+  for (Step& step : steps_of(calls)) {
+    const bool at_end = step.call.when == Moment::kStepEnd;
+    if (!at_end) carriers.push_back(step.over);
+    auto& steps = !at_end                                    ? group.of_run
+                  : step.call.what == Collective::kBroadcast ? group.handed_on
+                                                             : group.at_end;
+    steps.push_back(std::move(step));
   }
   TRIREME_CHECK(group.of_run.size() <= under_way_.size(), "a reduction has two phases at most");
   nn::ReductionOptions of_group = options;
@@ -98,21 +121,50 @@ void GradientReducer::plan(Group group, const nn::ReductionOptions& options,
   if (flat.shared() && flat.uses() > 1) shared_.push_back(&planned);
 }
 
+void GradientReducer::compress(Group& group, const nn::ReductionOptions& options,
+                               std::span<const Call> plain) {
+  const nn::FlatGroup& flat = *group.flat;
+  TRIREME_CHECK(flat.keeps_whole_gradients() && !flat.rounds(),
+                "gradients that travel in few bits are whole ones, in fp32");
+  for (Step& step : steps_of(plain)) {
+    if (step.call.when != Moment::kStepEnd) group.of_kept.push_back(std::move(step));
+  }
+  Communicator& replicas = *group.of_run.front().over;
+  Communicator* gatherers = group.of_run.size() > 1 ? group.of_run.back().over : nullptr;
+  if (gatherers == &replicas && results_) gatherers = results_.get();
+  group.compressed = std::make_unique<CompressedSum>(
+      ctx_, replicas, gatherers, flat.extent(), options.bits,
+      gradient_pieces(flat, replicas.size() / flat.sharding().count()));
+}
+
+// On a CPU a sum is turned when its terms are here. So that how much memory that takes does not
+// depend on timing, all add up in one place.
+void GradientReducer::share_memory_of_sums() {
+  std::int64_t most = 0;
+  for (const Group& group : groups_) {
+    most = std::max(most, group.compressed->shape().adding_elements());
+  }
+  adding_ = ctx_.allocate({most}, DType::kF32, MemoryUse::kGradients);
+  for (Group& group : groups_) group.compressed->add_up_in(adding_);
+}
+
 bool GradientReducer::keeps_copies_equal(const Group& group) const {
   const auto fixed = [&](const Step& step) {
     return step.over->fixes_order_of_sums(ctx_.device.kind);
   };
-  return !group.flat->rounds() && std::ranges::all_of(group.of_run, fixed) &&
-         std::ranges::all_of(group.at_end, fixed);
+  const bool of_run = group.compressed || std::ranges::all_of(group.of_run, fixed);
+  return !group.flat->rounds() && of_run && std::ranges::all_of(group.at_end, fixed);
 }
 
 void GradientReducer::connect() {
   const bool stay = std::ranges::all_of(
       groups_, [](const Group& group) { return group.flat->keeps_whole_gradients(); });
   const int runs = reduces_each_ ? std::min(runs_, stay ? 1 : 2) : runs_;
+  keeps_ = false;
   begin_runs(runs, 1);
   for (int run = 0; run < runs; ++run) rehearse_run();
   finish_step();
+  if (compresses()) add_up_kept();
 }
 
 void GradientReducer::rehearse_run() {
@@ -126,7 +178,8 @@ void GradientReducer::rehearse_run() {
   }
 }
 
-void GradientReducer::begin_step(int micro_batches) {
+void GradientReducer::begin_step(int micro_batches, bool keeps) {
+  keeps_ = keeps;
   const int runs = ctx_.dry && reduces_each_ ? std::min(runs_, micro_batches) : runs_;
   TRIREME_CHECK(micro_batches % runs == 0,
                 fmt::format("{} micro-batches in {} runs", micro_batches, runs_));
@@ -143,6 +196,7 @@ void GradientReducer::begin_runs(int runs, int run_length) {
     group.runs = group.missing = 0;
     group.phase.reset();
     group.works.clear();
+    if (group.compressed) group.compressed->give_up();
     if (group.sum) group.sum->begin();
   }
 }
@@ -208,7 +262,11 @@ void GradientReducer::hold_few(Group& started) {
 
 void GradientReducer::start(Group& group, std::size_t phase) {
   if (phase == 0) group.flat->begin_reduction(ctx_);
-  if (phase < group.of_run.size()) {
+  if (group.compressed && phase == 0) {
+    group.compressed->start(ctx_, group.flat->gradients(), 1.0f, keeps_);
+  } else if (group.compressed) {
+    group.compressed->turn(ctx_);
+  } else if (phase < group.of_run.size()) {
     const Step& step = group.of_run[phase];
     group.works = {start_call(ctx_, *group.flat, step.call, *step.over)};
   }
@@ -222,6 +280,7 @@ void GradientReducer::move_on(std::size_t phase) {
   wait(ctx_, group.works);
   if (phase != group.last_phase()) return start(group, phase + 1);
   group.phase.reset();
+  if (group.compressed) group.compressed->finish(ctx_);
   group.flat->finish_reduction(ctx_);
   if (adds_after_reduction(group)) group.sum->add(ctx_, group.flat->sums_of_run());
   if (group.flat->keeps_whole_gradients()) return;
@@ -233,6 +292,7 @@ void GradientReducer::move_on(std::size_t phase) {
 void GradientReducer::poll() {
   const std::deque<Group*>& first = under_way_[0];
   const auto moves = [](const Group& group) {
+    if (group.compressed) return group.last_phase() != 0 && group.compressed->arrived();
     return group.last_phase() != 0 &&
            std::ranges::all_of(group.works, [](const Work& one) { return one.done(); });
   };
@@ -253,13 +313,69 @@ void GradientReducer::finish_step() {
   for (std::size_t phase = 0; phase < under_way_.size(); ++phase) {
     while (!under_way_[phase].empty()) move_on(phase);
   }
+  add_uses_apart();
+  make_all(&Group::at_end);
+  if (hands_on_) make_all(&Group::handed_on);
+}
+
+void GradientReducer::add_uses_apart() {
   for (const Group& group : groups_) {
     if (group.of == nullptr) continue;
     const Tensor sum = group.of->reduced();
     ops::add(ctx_, sum, group.flat->reduced(), sum);
   }
+}
+
+void GradientReducer::carry_over(const ops::LossScaling& rule) {
+  for (const Group& group : groups_) {
+    if (!group.compressed) continue;
+    ops::carry_over(ctx_, rule, group.compressed->kept_of_term());
+    ops::carry_over(ctx_, rule, group.compressed->kept_of_result());
+  }
+}
+
+void GradientReducer::add_up_kept() {
+  for (const Group& group : groups_) {
+    const Tensor& sums = group.flat->gradients();
+    ops::cast(ctx_, group.compressed->kept_of_term(), sums);
+    std::int64_t at = 0;
+    for (const FlatRange& owned : group.compressed->owned()) {
+      const Tensor here = sums.flat_range(owned.begin, owned.end);
+      ops::add(ctx_, here, group.compressed->kept_of_result().flat_range(at, at + owned.size()),
+               here);
+      at += owned.size();
+    }
+    for (const Step& step : group.of_kept) {
+      start_call(ctx_, *group.flat, step.call, *step.over).wait_on(ctx_.stream);
+    }
+  }
+  add_uses_apart();
   make_all(&Group::at_end);
-  if (hands_on_) make_all(&Group::handed_on);
+}
+
+void GradientReducer::take_kept() {
+  const ProcessGrid& grid = stage_.grid();
+  for (const Group& group : groups_) {
+    const nn::FlatGroup& flat = *group.flat;
+    const Tensor& kept = group.compressed->kept_of_term();
+    ops::fill(ctx_, kept, 0.0f);
+    ops::fill(ctx_, group.compressed->kept_of_result(), 0.0f);
+    if (group.of != nullptr) continue;  // what it has kept was added to that
+    if (flat.sharding().count() > 1) {
+      grid.comm(Axis::kShard)
+          .all_gather(ctx_.stream, flat.gradient_shard(), flat.gradients())
+          .wait_on(ctx_.stream);
+    }
+    for (const nn::Parameter* parameter : flat.parameters()) {
+      float share = 1.0f;
+      for (const Span& span : parameter->residence().summed) {
+        share /= static_cast<float>(grid.shape().extent(span));
+      }
+      const Tensor of_parameter = flat.view(kept, *parameter);
+      ops::cast(ctx_, flat.view(flat.gradients(), *parameter), of_parameter);
+      ops::scale(ctx_, of_parameter, share);
+    }
+  }
 }
 
 void GradientReducer::make_all(std::vector<Step> Group::*steps) {

@@ -267,7 +267,9 @@ std::vector<Meeting::Kept> Meeting::kept() const {
                        values.flat_range(both.begin - first, both.end - first), of_sum});
       };
       add(fragment.exchange->kept_of_term(), own, false);
-      add(fragment.exchange->kept_of_result(), own + fragment.exchange->first_owned(), true);
+      for (const FlatRange& owned : fragment.exchange->owned()) {  // one at most
+        add(fragment.exchange->kept_of_result(), own + owned.begin, true);
+      }
     }
   }
   return all;

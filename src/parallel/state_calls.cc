@@ -23,7 +23,12 @@ class GroupCalls {
   void reduce_gradients(Moment run) {
     const bool to_shard = rules_.to_shard && divided();
     const Span& replicas = first_.summed.front();
-    if (to_shard) {
+    if (rules_.few_bits) {
+      add(Collective::kAllToAll, replicas, all(), run, group_.purpose);
+      const Axes wanting = to_shard ? replicas.axes.without(first_.divided.axes) : replicas.axes;
+      add(Collective::kAllGather, wanting, to_shard ? sharding_.memory() : all(), run,
+          group_.purpose);
+    } else if (to_shard) {
       add(Collective::kReduceScatter, first_.divided, all(), run, group_.purpose);
       add(Collective::kAllReduce, replicas.axes.without(first_.divided.axes), sharding_.memory(),
           run, group_.purpose);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/text.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
@@ -69,8 +70,10 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()}, options.work,
-               options.runs.blocks),
+      reducer_(
+          ctx, stage_,
+          {.travel = options.reduce, .bits = options.reduce_bits, .to_shard = stage_.sharded()},
+          options.work, options.runs.blocks),
       states_(std::make_unique<StateUpdates>(ctx, stage_, options.work)),
       executor_(ctx, stage_, options.runs),
       optimizer_(std::make_unique<optim::Optimizer>(options.optimizer, ctx, grid, stage_.groups())),
@@ -149,9 +152,9 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
   return result;
 }
 
-void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
+void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine, bool keeps) {
   TRIREME_CHECK(!mine.empty(), "this replica has no micro-batch in this step");
-  reducer_.begin_step(static_cast<int>(mine.size()));  // empty ones contribute nothing
+  reducer_.begin_step(static_cast<int>(mine.size()), keeps);  // empty ones contribute nothing
   if (!schedule_ || schedule_->micro_batches != micro_batches_) {
     schedule_ = make_pipeline_schedule(options_.schedule, stage_.layout(), micro_batches_,
                                        stage_.first_trained_part());
@@ -170,7 +173,7 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
 
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
-  add_up_gradients(mine);
+  add_up_gradients(mine, /*keeps=*/false);
   states_->discard();
   queued.numbers_ = StepNumbers(ctx_, mine);
   return queued.result(grid_);
@@ -215,7 +218,7 @@ void TrainerStep::add_up_islands() {
 }
 
 void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
-  add_up_gradients(mine);
+  add_up_gradients(mine, /*keeps=*/true);
   if (across_ != nullptr) add_up_islands();
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
   clip_->run(ctx_);
@@ -224,6 +227,7 @@ void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   optimizer_->step(ctx_);
   states_->commit(work_.micro_batches());
   if (averages()) stage_.states().average(ctx_, *options_.optimizer.average);
+  reducer_.carry_over(options_.loss_scaling);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
 }
 
@@ -248,6 +252,22 @@ void TrainerStep::use_averages(bool averaged) {
   stage_.weights().trained();
 }
 
+void TrainerStep::scale_gradients(float factor) {
+  for (const nn::FlatGroup* group : stage_.trained_groups()) {
+    ops::scale(ctx_, group->gradient_shard(), factor);
+  }
+}
+
+void TrainerStep::gather_kept() {
+  reducer_.add_up_kept();
+  scale_gradients(1.0f / ops::read_step_state(ctx_).loss_scale);
+}
+
+void TrainerStep::take_kept() {
+  scale_gradients(ops::read_step_state(ctx_).loss_scale);
+  reducer_.take_kept();
+}
+
 void TrainerStep::recompute_states(int steps,
                                    const std::function<std::vector<nn::MicroBatch>()>& next) {
   const ops::StepState kept = ops::read_step_state(ctx_);
@@ -259,7 +279,7 @@ void TrainerStep::recompute_states(int steps,
   for (int step = 0; step < steps; ++step) {
     const std::vector<nn::MicroBatch> mine = next();
     begin(mine, false);
-    add_up_gradients(mine);
+    add_up_gradients(mine, /*keeps=*/false);
     states_->commit(work_.micro_batches());
     micro_batches += work_.micro_batches();
   }

@@ -16,11 +16,22 @@ int TreeSum::tensors(int count) {
 
 TreeSum::TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result)
     : count_(count), result_(result) {
-  const SumTree tree(count);
-  auto allocate = [&, lent = result]() mutable {
+  hold([&, lent = result]() mutable {
     if (lent.defined()) return std::exchange(lent, {});
     return ctx.allocate({elements}, DType::kF32, MemoryUse::kGradients);
-  };
+  });
+}
+
+TreeSum::TreeSum(const Tensor& memory, std::int64_t elements, int count) : count_(count) {
+  hold([&, begin = std::int64_t{0}]() mutable {
+    begin += elements;
+    return memory.flat_range(begin - elements, begin);
+  });
+}
+
+template <class Allocate>
+void TreeSum::hold(Allocate allocate) {
+  const SumTree tree(count_);
   if (tree.pairs() > 0) first_of_pair_ = allocate();
   for (int terms = 1; terms < tree.terms(); terms *= 2) waiting_.push_back(allocate());
 }

@@ -14,6 +14,7 @@ namespace {
 
 const std::string kParameters = "parameters/", kStates = "state/", kOptimizer = "optimizer/";
 const std::string kOuter = "outer/";
+const std::string kGradients = "gradients/", kKept = "/kept";
 const std::string kAveragesOfStates = "state/average/";
 
 std::string name_of_state(std::string_view parameter, std::string_view state) {
@@ -161,6 +162,25 @@ std::vector<TensorSlice> kept_slices(const parallel::Stage& stage, const paralle
     }
   }
   return slices;
+}
+
+std::vector<TensorSlice> kept_gradient_slices(const parallel::Stage& stage, bool owned_only) {
+  std::vector<TensorSlice> slices;
+  const auto written =
+      nn::written_parts(stage.groups(), stage.grid().shape(), stage.grid().index(kAllAxes));
+  for (std::size_t i = 0; i < stage.groups().size(); ++i) {
+    const nn::FlatGroup& group = *stage.groups()[i];
+    if (!group.trains()) continue;
+    for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
+      add_part(stage, kGradients + part.parameter->name() + kKept,
+               nn::FlatGroup::view(group.gradient_shard(), part), part, slices);
+    }
+  }
+  return slices;
+}
+
+bool is_kept_gradient(std::string_view tensor) {
+  return tensor.starts_with(kGradients) && tensor.ends_with(kKept);
 }
 
 void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,

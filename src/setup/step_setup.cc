@@ -110,6 +110,7 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
     options.runs.recompute = parallel::Recompute::kSelective;
   }
   options.reduce = config.comm.reduce == "bf16" ? DType::kBF16 : DType::kF32;
+  options.reduce_bits = config.comm.compress == "int8" ? 8 : 32;
   options.clip_value = static_cast<float>(config.optim.clip_value);
   options.clip_each = static_cast<float>(config.optim.clip_each);
   options.clip = static_cast<float>(config.optim.clip);

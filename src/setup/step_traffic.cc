@@ -13,7 +13,10 @@ class Sums {
   // Adds bytes. `peer` counts for nothing where they go to no single one.
   void add(const Span& span, std::string_view operation, int peer, double bytes) {
     if (operation == "receive") return;
-    if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
+    // A sum is a reduce_scatter and an all_gather.
+    const bool is_half =
+        operation == "reduce_scatter" || operation == "all_gather" || operation == "all_to_all";
+    if (is_half) bytes /= 2;
     if (span.axes == Axes()) return;
     // With other axes besides those of the data, the ranks lie as far apart as along these.
     if (span.axes.without(kDataAxes) != span.axes) sums_.data += bytes;

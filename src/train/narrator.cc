@@ -74,6 +74,22 @@ std::string runs_text(const parallel::WorkSplit& work) {
       longest == 1 ? "" : "es", how);
 }
 
+// Says how gradients travel where that is in few bits; otherwise nothing.
+std::string compressed_text(const Config& config, const parallel::TrainerStep& step) {
+  const std::string& compress = config.comm.compress;
+  if (compress == "none") return "";
+  return step.compresses() ? "as " + compress + " between data replicas, with error feedback"
+                           : "comm.compress does nothing: there is one data replica";
+}
+
+// Says how they are added up and travel.
+std::string gradients_text(const Config& config, const parallel::TrainerStep& step) {
+  const parallel::WorkSplit& work = step.options().work;
+  const std::string runs = work.keeps_runs() ? runs_text(work) : "";
+  const std::string compressed = compressed_text(config, step);
+  return runs + (runs.empty() || compressed.empty() ? "" : "; ") + compressed;
+}
+
 // Says what is sharded, and what that moves.
 std::string shards_text(const Config& config, const nn::ModelPlan& plan,
                         const parallel::TrainerStep& step) {
@@ -84,6 +100,10 @@ std::string shards_text(const Config& config, const nn::ModelPlan& plan,
   double weights = 0.0, gradients = 0.0;  // bytes that come to this rank in a step
   const auto reduced = [&](const nn::FlatGroup& group) {
     const auto elements = static_cast<double>(group.extent());
+    if (step.compresses()) {  // terms of the own part, and what others have added up
+      constexpr double kBytes = 1.0 + 2.0 / ops::kQuantizedBlock;  // with the scales
+      return elements * kBytes * (count * copies - 1 + copies - 1) / (count * copies);
+    }
     return elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
   };
   for (const nn::FlatGroup* group : stage.groups()) {
@@ -281,7 +301,6 @@ void Narrator::close(const StepMetrics& last) {
 }
 
 std::string startup_table(const StartedRun& run) {
-  const parallel::StepOptions& options = run.step.options();
   const bool in_stages = run.step.stage().grid().shape()[Axis::kPipeline] > 1;
   std::string table;
   const auto row = [&](const char* name, const std::string& value) {
@@ -293,7 +312,7 @@ std::string startup_table(const StartedRun& run) {
   row("islands", islands_text(run.config));
   row("stages", in_stages ? stages_text(run) : "");
   row("batch", split_batch_text(run));
-  row("gradients", options.work.keeps_runs() ? runs_text(options.work) : "");
+  row("gradients", gradients_text(run.config, run.step));
   row("shards", run.step.stage().sharded() ? shards_text(run.config, run.plan, run.step) : "");
   row("recompute", recompute_text(run.config.recompute));
   row("data", data_text(run));

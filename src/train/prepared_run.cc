@@ -166,8 +166,9 @@ std::int64_t PreparedRun::checkpoint_bytes() const {
   const nn::TrainedParameters& trained = step.stage().options().trained;
   const std::int64_t updated = trained.all() ? model.plan.parameters : trained.total();
   const std::int64_t outer = steps_between_meetings(config) ? 2 * updated : 0;
+  const std::int64_t kept = step.compresses() ? updated : 0;
   return static_cast<std::int64_t>(sizeof(float)) *
-         (islands.count() * (model.plan.parameters + states * updated) + outer);
+         (islands.count() * (model.plan.parameters + states * updated + kept) + outer);
 }
 
 BatchPlan PreparedRun::samples_of_steps(std::int64_t first_sample, std::int64_t steps) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "trireme/config/schedule_options.h"
 #include "trireme/ops/arithmetic.h"
 #include "trireme/ops/convolution.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/optim/learning_rate_table.h"
 #include "trireme/setup/checkpoint_tensors.h"
 #include "trireme/setup/finite_values.h"
@@ -44,6 +46,11 @@ constexpr const char* kSkippedInARowAttribute = "skipped_in_a_row";
 bool is_one_of(const TensorSlice& slice, const std::vector<std::string>& parameters) {
   return std::ranges::any_of(
       parameters, [&](const std::string& name) { return slice.name == "parameters/" + name; });
+}
+
+bool holds_kept_gradients(const Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.contents().tensors, is_kept_gradient,
+                             &CheckpointTensor::name);
 }
 
 // The number under that attribute; nothing where there is none, or it is no number of steps.
@@ -408,11 +415,13 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& of_all) {
     state.rate_squares = 0.0;
   }
   ops::write_step_state(ctx, state);
+  const std::string of_gradients = restore_kept_gradients(checkpoint);
   const std::vector<std::string> of_islands = run_.meetings.restore(of_all, slices);
   run_.step.begin_averages([&](const std::string& name) { return fresh_averages.contains(name); });
   if (run_.runtime.rank() == 0) {
     say_resumed(checkpoint, changes);
     for (const std::string& line : kept.lines) print_line(line);
+    if (!of_gradients.empty()) print_line(of_gradients);
     for (const std::string& line : of_islands) print_line(line);
     const std::string averages = words_on_averages(checkpoint);
     if (!averages.empty()) print_line(averages);
@@ -431,6 +440,27 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& of_all) {
   const std::string skipped = position.words_on_skipped();
   if (!skipped.empty() && run_.runtime.rank() == 0) print_line(skipped);
   return position;
+}
+
+// Collective over the world. Returns a line for the user where what comm.compress has lost is not
+// gone on with.
+std::string RunCheckpoints::restore_kept_gradients(const Checkpoint& checkpoint) {
+  const bool there = holds_kept_gradients(checkpoint);
+  if (!run_.step.compresses()) {
+    return there ? "what comm.compress has lost of gradients so far is dropped" : "";
+  }
+  if (!there) return "what comm.compress has lost so far is not known: it begins with nothing";
+  ops::Context& ctx = run_.device.context;
+  for (const nn::FlatGroup* group : run_.step.stage().trained_groups()) {
+    ops::fill(ctx, group->gradient_shard(), 0.0f);  // what was frozen has kept nothing
+  }
+  std::vector<TensorSlice> kept = kept_gradient_slices(run_.step.stage(), false);
+  std::erase_if(kept, [&](const TensorSlice& slice) {
+    return checkpoint.contents().find(slice.name) == nullptr;
+  });
+  checkpoint.read(run_.grid.world(), kept);
+  run_.step.take_kept();
+  return "";
 }
 
 // Whether the checkpoint's run evaluated on some samples of the held-out data, from their
@@ -516,6 +546,10 @@ std::vector<std::string> RunCheckpoints::rounding_since(const Checkpoint& checkp
     if ((key == "grid" && keeps) || (key == "batch_runs" && names_runs)) continue;
     rounding.push_back(fmt::format("{} was {}, is {}", key, before->second, value));
   }
+  if (run_.step.compresses() && holds_kept_gradients(checkpoint)) {
+    rounding.emplace_back(
+        "each data replica goes on with the mean of what comm.compress has lost on all of them");
+  }
   const std::string arithmetic = words_on_arithmetic(checkpoint);
   if (!arithmetic.empty()) rounding.push_back(arithmetic);
   // Algorithms change no bit where sums do not depend on them.
@@ -574,6 +608,10 @@ std::string RunCheckpoints::save(const Position& position) {
          step_state_slices(state, run_.step.options().optimizer, scales_dynamically())) {
       slices.push_back(std::move(slice));
     }
+  }
+  if (run_.step.compresses()) {
+    run_.step.gather_kept();
+    std::ranges::move(kept_gradient_slices(run_.step.stage(), true), std::back_inserter(slices));
   }
   run_.meetings.add_to(slices, info);
   std::string path = write_checkpoint(run_.runtime.world(), run_.runtime.recorder(),

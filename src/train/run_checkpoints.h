@@ -109,6 +109,7 @@ class RunCheckpoints {
                                                   std::vector<TensorSlice>& slices) const;
   std::string words_on_averages(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
+  std::string restore_kept_gradients(const Checkpoint& checkpoint);
   static bool evaluated_beginning(const Checkpoint& checkpoint);
   void note_groups_of_samples(const Checkpoint& checkpoint,
                               std::vector<ChangedSetting>& changes) const;

@@ -133,8 +133,11 @@ TEST_F(CompressedSums, AreThoseOfAPlainReference) {
       if (ranks() == 1) continue;
       EXPECT_EQ(widened(sum.kept_of_term().span<float>()), plain.kept(rank())) << what;
       const Doubles owned = widened(sum.kept_of_result().span<float>());
-      const auto from = plain.kept_of_result().begin() + sum.first_owned();
-      const Doubles expected(from, from + sum.kept_of_result().elements());
+      Doubles expected;
+      for (const FlatRange& range : sum.owned()) {
+        const auto from = plain.kept_of_result().begin();
+        expected.insert(expected.end(), from + range.begin, from + range.end);
+      }
       EXPECT_EQ(owned, expected) << what;
     }
   }
@@ -147,7 +150,7 @@ TEST_F(CompressedSums, HaveAnOwnerForEachElement) {
     if (ranks() == 1) return;
     const std::int64_t owned = sum.kept_of_result().elements();
     const auto all = world.all_reduce_host(owned, ReduceOp::kSum);
-    const auto end = world.all_reduce_host(sum.first_owned() + owned, ReduceOp::kMax);
+    const auto end = world.all_reduce_host(owned > 0 ? sum.owned().back().end : 0, ReduceOp::kMax);
     EXPECT_EQ(all, n);
     EXPECT_EQ(end, n);
   }

@@ -49,6 +49,7 @@ struct Case {
   // Islands of such grids, which meet after the steps.
   int islands = 1;
   std::optional<parallel::MeetingRule> meeting = {};
+  int reduce_bits = 32;
 
   int ranks() const { return islands * grid.ranks(); }
 };
@@ -122,6 +123,8 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.weights_apart = input.step.optimizer.weights_apart();
   input.step.clip_each = c.clips_each ? 1.0f : 0.0f;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
+  input.step.reduce_bits = c.reduce_bits;
+  if (c.reduce_bits < 32) input.step.reduce = DType::kF32;
   input.keeps_order = !c.any_order;
   if (c.recompute > 0) input.step.runs = {c.recompute, parallel::Recompute::kFull};
   return input;
@@ -433,6 +436,40 @@ const Case kCases[] = {
      .schedule = "zb-v",
      .whole_weights = false,
      .frozen = "embedding.*,blocks.0.*,blocks.*.norm?.*"},
+    {.name = "compressed", .grid = {2, 1, 1}, .micro_batches = 7, .reduce_bits = 8},
+    {.name = "compressed_in_rounds",
+     .grid = {2, 1, 1},
+     .llama = true,
+     .bf16 = true,
+     .run_each = true,
+     .reduce_bits = 8},
+    {.name = "compressed_shards",
+     .grid = sharded(2, 2, 1, 1),
+     .run_each = true,
+     .frozen = "blocks.1.*",
+     .reduce_bits = 8},
+    {.name = "compressed_data4", .grid = {4, 1, 1}, .any_order = true, .reduce_bits = 8},
+    {.name = "compressed_shards_and_copies",
+     .grid = sharded(4, 2, 1, 1),
+     .llama = true,
+     .reduce_bits = 8},
+    {.name = "compressed_stages", .grid = {2, 2, 1}, .reduce_bits = 8},
+    {.name = "compressed_mixed",
+     .grid = {2, 1, 2},
+     .sequence_parallel = true,
+     .any_order = true,
+     .reduce_bits = 8},
+    {.name = "compressed_statistics",
+     .grid = {2, 1, 1},
+     .rule = "schedule_free",
+     .network = "resnet",
+     .recomputes = true,
+     .reduce_bits = 8},
+    {.name = "compressed_islands",
+     .grid = {2, 1, 1},
+     .islands = 2,
+     .meeting = parallel::MeetingRule{.bits = 8},
+     .reduce_bits = 8},
     {.name = "islands", .grid = {1, 1, 1}, .islands = 2, .meeting = parallel::MeetingRule{}},
     {.name = "islands_in_stages",
      .grid = {1, 2, 1},

@@ -256,6 +256,10 @@ LocalParts weights_of(ops::Context& ctx, const parallel::Stage& stage) {
   return parts_of(ctx, stage, Which::kWeight, 1.0);
 }
 
+LocalParts gradients_of(ops::Context& ctx, const parallel::Stage& stage) {
+  return parts_of(ctx, stage, Which::kGradient, 1.0);
+}
+
 // In bf16 another grid rounds other partial sums to 8 bits of significand, so it deviates from one
 // rank by about as much as one rank in bf16 deviates from fp32: 1.5e-2 to 1.9e-2 of the largest
 // gradient, which equality_test prints beside the grids' 1.7e-2. 1/32, eight units in the last

@@ -79,6 +79,8 @@ optim::OptimizerConfig optimizer_of_rule(const std::string& rule);
 
 // Collective over the grid. The master weights of this rank's stage.
 LocalParts weights_of(ops::Context& ctx, const parallel::Stage& stage);
+// The same of the gradients, or of what was written there.
+LocalParts gradients_of(ops::Context& ctx, const parallel::Stage& stage);
 
 // Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);

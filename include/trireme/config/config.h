@@ -190,6 +190,7 @@ struct Config {
     std::string network = "auto";   // or "none", or the path of a file of rates
     std::string order = "tree";
     std::string reduce = "fp32";
+    std::string compress = "none";
     std::string algorithms = "auto";  // or a list, see chosen_algorithms
     bool tune = false;
     bool operator==(const Comm&) const = default;

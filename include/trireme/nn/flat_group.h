@@ -45,6 +45,9 @@ struct ReductionOptions {
   // The type in which gradients travel between replicas. In bf16 each rank's gradients are rounded
   // first, and partial sums wherever they are sent on.
   DType travel = DType::kF32;
+  // Fewer than 32: they travel in so many bits, as parallel/compressed_sum.h has it, and travel is
+  // fp32.
+  int bits = 32;
   // Only this rank's shard of the sums is wanted. The rest of the gradients is then undefined. In
   // fp32 the shard has the same bits as otherwise, where our own algorithms carry it and
   // StateLayout::divided is an aligned block of a power of two of the ranks, or all of them.

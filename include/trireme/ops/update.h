@@ -108,5 +108,10 @@ struct LossScaling {
 // Call it after the optimizer. Halves StepState::loss_scale, not below `smallest`, if the step was
 // not finite. Doubles it, not above `largest`, after `interval` finite steps with the same scale.
 void update_loss_scale(Context& ctx, const LossScaling& rule);
+// Call it after the optimizer, before update_loss_scale. x (n) fp32 is what few bits have lost of
+// the step's gradients (ops::quantize), which goes with those of the next step. So it is multiplied
+// by what the loss scale will be multiplied by. It becomes 0 if the step was not finite: gradients
+// that nobody takes a step along may have lost anything.
+void carry_over(Context& ctx, const LossScaling& rule, const Tensor& x);
 
 }  // namespace trireme::ops

@@ -5,10 +5,13 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "trireme/ops/update.h"
+#include "trireme/parallel/compressed_sum.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/parallel/tree_sum.h"
 #include "trireme/parallel/work_split.h"
@@ -35,6 +38,11 @@ namespace trireme::parallel {
 // parameter on one stage that are reduced apart, are added up last, so that the order of sums does
 // not depend on how a model is divided among replicas and stages.
 //
+// In few bits (ReductionOptions::bits) a group is a CompressedSum: its terms travel in the first
+// phase and its result in the second one, if more ranks than the owner want it. Its bits depend
+// neither on shards nor on communicators. What is kept of it belongs to steps whose gradients are
+// taken; it is zero at first.
+//
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
 // own communicator, and each replica adds up partial sums in its own. If these communicators do not
 // fix the order of sums (NCCL, MPI's own algorithms), or partial sums are rounded, the results may
@@ -57,7 +65,9 @@ class GradientReducer : public nn::GradientListener {
   // `micro_batches` is this replica's share, at least 1 and a multiple of its runs. Shares may
   // differ between replicas if each has one run. In a dry run there may be fewer micro-batches than
   // runs that are reduced one by one: then so many runs of one micro-batch are made.
-  void begin_step(int micro_batches);
+  // `keeps` is false where no step is taken along the gradients: what few bits have lost of others
+  // is then left alone.
+  void begin_step(int micro_batches, bool keeps = true);
   // Sets the group's gradients to zero where a run begins, after the run before has left them. They
   // may have no memory until then.
   void prepare(const nn::FlatGroup& group) override;
@@ -65,6 +75,18 @@ class GradientReducer : public nn::GradientListener {
   // Reduces what is left, and waits until all gradients are sums over all runs and ranks (on a GPU
   // the context's stream waits). Throws InternalError if a group is incomplete.
   void finish_step();
+
+  // Whether sums lose something that goes with the next step's.
+  bool compresses() const { return compresses_; }
+  // Call it after the optimizer, before the loss scale changes: see ops::carry_over.
+  void carry_over(const ops::LossScaling& rule);
+  // Collective over the grid, between steps. Leaves in the gradients what all ranks have kept of
+  // them, added up as gradients are, in fp32.
+  void add_up_kept();
+  // Collective over the grid, between steps. The gradients of this rank's shard
+  // (FlatGroup::gradient_shard) are such sums: every rank that adds to a gradient keeps as much as
+  // the others. Changes the gradients.
+  void take_kept();
 
  private:
   // A call with its communicator.
@@ -77,6 +99,8 @@ class GradientReducer : public nn::GradientListener {
     nn::FlatGroup* of = nullptr;  // its gradients are added to this group's (Stage::UseApart)
     std::vector<Step> of_run{};   // the phases of a reduction
     std::vector<Step> at_end{}, handed_on{};
+    std::vector<Step> of_kept{};                  // as of_run, of what few bits have lost
+    std::unique_ptr<CompressedSum> compressed{};  // makes the calls of of_run
     // The sum over this replica's runs, where there are several, and where it belongs in other
     // memory than the gradients of a run.
     std::optional<TreeSum> sum{};
@@ -92,8 +116,12 @@ class GradientReducer : public nn::GradientListener {
   // Begins a step of so many runs of each replica. There may be fewer than runs_ where each is
   // reduced: then the sums are those of a part of the step.
   void begin_runs(int runs, int run_length);
+  std::vector<Step> steps_of(std::span<const Call> calls) const;
   // `calls` are those of this group.
   void plan(Group group, const nn::ReductionOptions& options, std::span<const Call> calls);
+  // Lets the group's sums be compressed. `plain`: its calls otherwise.
+  void compress(Group& group, const nn::ReductionOptions& options, std::span<const Call> plain);
+  void share_memory_of_sums();
   // Whether all ranks that hold a copy of a parameter of the group get the same bits by reducing it
   // in their own communicators.
   bool keeps_copies_equal(const Group& group) const;
@@ -116,6 +144,7 @@ class GradientReducer : public nn::GradientListener {
   void poll();
   // Starts these calls of all groups, and waits for them.
   void make_all(std::vector<Step> Group::*steps);
+  void add_uses_apart();
   // Waits until the group's reduction is over. Those that started before it move on, too.
   void settle(const Group& group);
 
@@ -130,6 +159,11 @@ class GradientReducer : public nn::GradientListener {
   int runs_of_step_ = 0, run_length_ = 0;  // micro-batches, in this step
   bool reduces_each_;                      // each run, not the sum of this replica's runs
   bool defers_;  // second phases start at the points where something waits for them
+  // Gathers results of compressed sums where the data dimension carries terms at the same time.
+  std::shared_ptr<Communicator> results_;
+  bool compresses_;
+  Tensor adding_;      // see CompressedSum::add_up_in
+  bool keeps_ = true;  // in this step
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::vector<Group*> shared_;  // those that several blocks of the stage use

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/nn/block.h"
+#include "trireme/nn/trained.h"
 #include "trireme/parallel/schedule.h"
 
 namespace trireme::parallel {

@@ -54,6 +54,9 @@ struct StateRules {
   // All sums have an order that depends on the contributions alone. Where they do not, copies that
   // are added up in different places become equal by a broadcast.
   bool fixed_order = true;
+  // Sums over replicas are made of quantized terms (compressed_sum.h): these go to their owners,
+  // and the parts of the result are gathered by those who want them.
+  bool few_bits = false;
 };
 
 // Returns the calls of the groups' rank in a training step, in the order in which one group

@@ -20,6 +20,7 @@ struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
   DType reduce = DType::kF32;  // in which gradients travel between replicas: fp32 or bf16
+  int reduce_bits = 32;        // fewer: they travel so (CompressedSum), and `reduce` is fp32
   // The largest gradients: each element, then the norm of each parameter's, then the norm of all.
   // 0: no limit.
   float clip_value = 0.0f, clip_each = 0.0f, clip = 0.0f;
@@ -125,6 +126,16 @@ class TrainerStep {
   void use_averages(bool averaged);
   bool averages() const { return options_.optimizer.average.has_value(); }
 
+  // Whether gradients travel in few bits between several replicas. What these lose goes with the
+  // next step's, but for steps that are skipped.
+  bool compresses() const { return reducer_.compresses(); }
+  // Collective over the grid. Leaves in the gradients (of a sharded group, in its shard) what
+  // gradients of the sum of losses still lack, over all replicas.
+  void gather_kept();
+  // Collective over the grid. Takes that from there: each replica goes on with an equal part.
+  // Gradients are undefined afterwards. The loss scale must be known.
+  void take_kept();
+
   // Collective over the grid. Sets the states to the means of what the micro-batches of `steps`
   // steps propose, with the weights as they are; `next` returns this replica's of a step. Gradients
   // are undefined afterwards, all else stays. No step may be queued.
@@ -143,7 +154,8 @@ class TrainerStep {
 
  private:
   QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop);
-  void add_up_gradients(std::span<const nn::MicroBatch> mine);
+  void add_up_gradients(std::span<const nn::MicroBatch> mine, bool keeps);
+  void scale_gradients(float factor);
   void add_up_islands();
   void compute(std::span<const nn::MicroBatch> mine);
   // Tells this replica's micro-batches which of the step's they are, if the stage has states.

@@ -16,6 +16,8 @@ class TreeSum {
   // count >= 1. All terms have so many elements. Allocates the memory, as gradients. With `result`,
   // which has as many elements, the sum will be there, and partial sums wait there before.
   TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result = {});
+  // In memory of (tensors(count) * elements) fp32.
+  TreeSum(const Tensor& memory, std::int64_t elements, int count);
 
   void begin() { added_ = 0; }
   // Adds the next term. Returns true with the last one: then `term` holds the sum, or `result` if
@@ -23,6 +25,9 @@ class TreeSum {
   bool add(ops::Context& ctx, const Tensor& term);
 
  private:
+  template <class Allocate>
+  void hold(Allocate allocate);
+
   int count_;
   int added_ = 0;
   Tensor result_;         // or undefined

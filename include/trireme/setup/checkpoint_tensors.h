@@ -36,6 +36,12 @@ std::vector<TensorSlice> learned_slices(const parallel::Stage& stage,
 std::vector<TensorSlice> kept_slices(const parallel::Stage& stage, const parallel::Meeting& meeting,
                                      bool owned_only);
 
+// The same of what few bits have lost of gradients, after TrainerStep::gather_kept or before
+// take_kept: gradients/NAME/kept.
+std::vector<TensorSlice> kept_gradient_slices(const parallel::Stage& stage, bool owned_only);
+// Whether that is the name of such a tensor.
+bool is_kept_gradient(std::string_view tensor);
+
 // Collective over the stage's grid. Fills slices of the stage's parameters, optimizer state and
 // states from a checkpoint, and makes the weights from the parameters. Of the parameters that are
 // read, `rounded`, where it is given, then has those that got other values on this rank, because

@@ -26,9 +26,9 @@ TEST(Config, WordsNameTheirChoices) {
       refusal({"--schedule.name", "cos"}),
       "--schedule.name cos: is not one of constant, linear, cosine, cosine_restarts, step, wsd, "
       "inverse_sqrt, table");
-  for (const char* key :
-       {"run.device", "run.precision", "model.activation", "model.positions", "grid.schedule",
-        "sync.outer", "sync.reduce", "comm.backend", "comm.order", "comm.reduce"}) {
+  for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
+                          "grid.schedule", "sync.outer", "sync.reduce", "comm.backend",
+                          "comm.order", "comm.reduce", "comm.compress"}) {
     EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
               std::string::npos)
         << key;
@@ -249,6 +249,30 @@ TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   EXPECT_EQ(refused({"--comm.backend", "nccl", "--run.device", "cuda"}),
             "run.same_bits needs sums with one order, which NCCL does not promise: give "
             "--comm.backend mpi, or leave it out");
+  // bad input: `run.same_bits` with gradients in few bits | run.same_bits keeps bits where a run
+  // goes on, which comm.compress int8 does not: leave one out | 2
+  EXPECT_EQ(refused({"--comm.compress", "int8"}),
+            "run.same_bits keeps bits where a run goes on, which comm.compress int8 does not: "
+            "leave one out");
+}
+
+TEST(Config, GradientsTravelInOneWay) {
+  const auto refused = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--comm.compress", "int8"});
+    return refusal(more);
+  };
+  EXPECT_EQ(refused({"--shard.stage", "1"}), "no error");
+  // bad input: gradients in few bits and in bf16 | comm.compress is int8, but comm.reduce is bf16:
+  // gradients travel as one of them, so leave one out | 2
+  EXPECT_EQ(refused({"--comm.reduce", "bf16"}),
+            "comm.compress is int8, but comm.reduce is bf16: gradients travel as one of them, so "
+            "leave one out");
+  // bad input: gradients in few bits where no rank has whole ones | comm.compress is int8, but
+  // shard.stage is 2: only with 0 and 1 a rank holds whole gradients to compress, so leave one out
+  // | 2
+  EXPECT_EQ(refused({"--shard.stage", "2"}),
+            "comm.compress is int8, but shard.stage is 2: only with 0 and 1 a rank holds whole "
+            "gradients to compress, so leave one out");
 }
 
 TEST(Config, OnlyRandomCropsPadPictures) {

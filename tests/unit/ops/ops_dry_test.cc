@@ -266,6 +266,7 @@ const Family kFamilies[] = {
        ops::divide_by_lines(ctx, {}, box, gradient, rows, columns, one, gradient);
        ops::divide_by_average(ctx, {}, gradient, first, gradient);
        ops::commit_state(ctx, 0.5f, first, second);
+       ops::carry_over(ctx, {}, first);
        ops::update_loss_scale(ctx, {});
      }},
 };

@@ -402,6 +402,23 @@ TEST_P(Update, LossScaleIsHalvedOnOverflowAndDoubledAfterGoodSteps) {
   EXPECT_THROW(ops::update_loss_scale(ctx, {.smallest = 0.0f}), InternalError);
 }
 
+TEST_P(Update, WhatFewBitsLoseFollowsTheLossScale) {
+  const ops::LossScaling rule = {.initial = 8, .smallest = 2, .largest = 16, .interval = 2};
+  const auto after = [&](const ops::StepState& step) {
+    set(step);
+    const Tensor x = testing::make_tensor(ctx, testing::Values(5000, 3.0), {5000}, DType::kF32);
+    ops::carry_over(ctx, rule, x);
+    EXPECT_EQ(ops::read_step_state(ctx).loss_scale, step.loss_scale);
+    const testing::Values values = testing::values_of(x);
+    EXPECT_EQ(values.front(), values.back());
+    return values[0];
+  };
+  EXPECT_EQ(after({.loss_scale = 8.0f}), 3.0);
+  EXPECT_EQ(after({.loss_scale = 8.0f, .good_steps = 1}), 6.0);
+  EXPECT_EQ(after({.loss_scale = 16.0f, .good_steps = 1}), 3.0);
+  EXPECT_EQ(after({.loss_scale = 8.0f, .finite = 0}), 0.0);
+}
+
 TEST_P(Update, StateIsCommittedUnlessTheStepIsSkipped) {
   constexpr std::int64_t kFew = 300;
   const Values old = testing::rounded(testing::random_values(1, kFew), DType::kF32);
