@@ -33,6 +33,8 @@ void IslandsHistory::update() {
   read_records();
   read_settings();
   facts_.now = unix_seconds();
+  facts_.done =
+      total_updates_ && !facts_.records.empty() && facts_.records.back().updates >= *total_updates_;
   summary_ = summary_of(facts_);
 }
 
@@ -116,8 +118,7 @@ const RunHistory* IslandsHistory::history(const std::string& member) const {
 }
 
 bool IslandsHistory::finished() const {
-  const bool last = total_updates_ && summary_.updates >= *total_updates_;
-  return last && std::ranges::none_of(summary_.members, [](const MemberSummary& one) {
+  return facts_.done && std::ranges::none_of(summary_.members, [](const MemberSummary& one) {
            using enum MemberState;
            return one.state == kJoining || one.state == kWorking || one.state == kWaiting;
          });

@@ -16,9 +16,9 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t kMostMarks = 200;  // of a kind in a lane, and of a line
-constexpr std::size_t kMostOuter = 50;   // in the table
-constexpr int kColours = 6;
+constexpr std::size_t kMarksOfMember = 200;  // of a kind in a lane, and of a line
+constexpr std::size_t kMostOuter = 50;       // in the table
+constexpr int kLineColours = 6;
 
 // The unit in which a time axis counts.
 struct TimeUnit {
@@ -37,7 +37,7 @@ TimeUnit unit_of(double seconds) {
 // Every so many of a long list, so that a page stays small.
 template <class Item>
 std::vector<Item> thinned(const std::vector<Item>& items) {
-  const std::size_t stride = (items.size() + kMostMarks - 1) / kMostMarks;
+  const std::size_t stride = (items.size() + kMarksOfMember - 1) / kMarksOfMember;
   std::vector<Item> kept;
   for (std::size_t i = 0; i < items.size(); i += stride) kept.push_back(items[i]);
   return kept;
@@ -110,10 +110,10 @@ Plot losses_of(const IslandsHistory& run) {
     plot.y_label = fmt::format("nats a {}", history->unit().one);
     PlotLine line{.name = member.name,
                   .marks = marks_of(
-                      history->steps(), "", [](const StepMetrics& m) { return m.loss; }, kMostMarks,
-                      member.name + ", ")};
-    line.colour = number % kColours;
-    line.dashed = number / kColours % 2 == 1;
+                      history->steps(), "", [](const StepMetrics& m) { return m.loss; },
+                      kMarksOfMember, member.name + ", ")};
+    line.colour = number % kLineColours;
+    line.dashed = number / kLineColours % 2 == 1;
     line.dots = false;
     ++number;
     if (!line.marks.empty()) plot.lines.push_back(std::move(line));

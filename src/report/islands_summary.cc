@@ -206,6 +206,11 @@ class OneMember {
     if (waits) result_.waited.push_back({last_->time, std::max(last_->time, all_.now)});
   }
 
+  // A job may come back to a run that is done, and has nothing to note then.
+  bool found_nothing_to_do() const {
+    return all_.done && facts_.left && last_ != nullptr && last_->kind == "start";
+  }
+
   bool is_ended() const {
     return !facts_.alive && !facts_.events.empty() &&
            (is_end(facts_.events.back()) || tells_of_an_end(facts_.events.back()));
@@ -218,7 +223,7 @@ class OneMember {
       state = last_ == nullptr || last_->kind == "start" ? kJoining
               : last_->kind == "delivered"               ? kWaiting
                                                          : kWorking;
-    } else if (finished_) {
+    } else if (finished_ || found_nothing_to_do()) {
       state = kFinished;
     } else {
       state = facts_.left || is_ended() ? kLeft : kDead;

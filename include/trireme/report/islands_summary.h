@@ -29,7 +29,8 @@ struct MemberFacts {
 struct IslandsFacts {
   std::vector<OuterRecord> records;  // from 0 on, without gaps
   std::vector<MemberFacts> members;
-  double now = 0;  // in seconds since 1970
+  bool done = false;  // the newest record is the run's last
+  double now = 0;     // in seconds since 1970
 };
 
 enum class MemberState {

@@ -151,6 +151,11 @@ TEST_F(IslandsSummaryTest, KnowsWhoIsThere) {
   a.state = "silent";
   EXPECT_EQ(of(0).state_text, "dead: silent");
   EXPECT_EQ(of(0).there.back(), (MemberSpan{kStart + 62, kStart + 70}));
+  a.left = true;
+  facts_.done = true;
+  EXPECT_EQ(of(0).state_text, "finished");  // it came when the run was done
+  facts_.done = false;
+  EXPECT_EQ(of(0).state_text, "left: silent");
   a.events.push_back(event(71, "finish"));
   EXPECT_EQ(of(0).state_text, "finished");
 }
