@@ -105,14 +105,14 @@ class Templates(ProgramTest):
     def test_several_nodes(self):
         # It is submitted by hand inside of an allocation, as the command says; of two or three nodes it gets as many
         # as are free.
-        command = self.submit("several_nodes", "--nodes", "2-3", "--tasks-per-node", "2", "--grid.tensor", "2",
-                              "--grid.pipeline", "2", "--sbatch=--exclude=n3", how="--output job.sh")
+        command = self.submit("several_nodes", "--nodes", "2-3", "--tasks-per-node", "2", "--grid.pipeline", "2",
+                              "--sbatch=--exclude=n3", how="--output job.sh")
         self.assertIn(" --time=01:00:00 ", command)
         done = self.cluster.call(*AROUND, "sh", "-c", f"cd {self.folder} && {command}", environment=PROFILE)
         told = self.wait(done.split()[-1])
         self.assertEqual((told[0]["NumNodes"], told[0]["NumTasks"]), ("2", "4"))
         self.assertEqual(self.steps(), list(range(1, 7)))
-        self.assertIn("grid       1 x 2 x 2", self.logs())
+        self.assertIn("grid       2 x 2 x 1", self.logs())
 
     @unittest.skipIf(GPUS == 0, "only root makes device files")
     def test_several_nodes_gpu(self):
