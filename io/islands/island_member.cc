@@ -127,14 +127,14 @@ void IslandMember::advance() {
   try {
     record = OuterRecord::of_text(*text);
   } catch (const JsonError& error) {
-    throw RunFolderError(
-        fmt::format("{}: not the record of an outer step: {}", record_name(number), error.what()));
+    throw RunFolderError(fmt::format("{}: not the record of an outer step: {}",
+                                     folder_.said(record_name(number)), error.what()));
   }
   if (record.config != options_.config) {
     throw RunFolderError(fmt::format(
         "{}: the run in this folder has another configuration ({}) than this job ({}): give the "
         "job another folder, or the configuration of the run",
-        record_name(number), record.config, options_.config));
+        folder_.said(record_name(number)), record.config, options_.config));
   }
   if (newest_) {
     const auto same =
@@ -142,7 +142,7 @@ void IslandMember::advance() {
     if (same != record.ancestors.end() && same->checksum != newest_->checksum()) {
       throw RunFolderError(
           fmt::format("{}: does not follow from {}; somebody has changed the folder",
-                      record_name(number), record_name(newest_->number)));
+                      folder_.said(record_name(number)), record_name(newest_->number)));
     }
   }
   take(record);
@@ -165,7 +165,11 @@ bool IslandMember::start() {
     settled_with_ = newest_->number;  // an earlier incarnation has delivered
     return false;
   }
-  if (!work_.load(*newest_)) return false;
+  if (!work_.load(*newest_)) {
+    waits_for_ =
+        fmt::format("{}, which its record names, is not there", folder_.said(newest_->state.name));
+    return false;
+  }
   settled_with_ = newest_->number;
   start_ = newest_;
   remove_own_old();

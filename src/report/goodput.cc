@@ -96,7 +96,7 @@ class Accounts {
     start.last = std::max(start.last, event.time);
     start.on_purpose = event.kind == "stop" || event.kind == "finish";
     if (event.kind == "checkpoint") add(TimeUse::kCheckpoint, event.seconds);
-    if (event.kind == "outer" || event.kind == "delivered") {
+    if (event.kind == "outer" || event.kind == "waited" || event.kind == "delivered") {
       add(TimeUse::kMembers, event.seconds);
     }
   }

@@ -232,6 +232,9 @@ std::optional<RunMember::Leg> RunMember::next() {
     if (steps_ == 0 && leg_->first > 0) warm_steps_ = run_.config.sync.rejoin;
     steps_ = std::max(steps_, leg_->first);
     if (leads()) tell_start(*leg_, shared_->clock.seconds() - shared_->began);
+  } else if (leads()) {
+    journal_.note(steps_, "waited", shared_->clock.seconds() - shared_->began,
+                  "no outer state came");
   }
   return leg_;
 }

@@ -274,7 +274,7 @@ ExitStatus TrainingLoop::loop() {
     const std::optional<Leg> leg = next_leg();
     if (leg) train(*leg);
     if (stops()) {
-      save();
+      if (!member_ || last_.step > 0) save();  // else it has learned nothing yet
       tell_skipped();
       trace_done(/*last=*/true);
       journal_.stopped(step_number_,

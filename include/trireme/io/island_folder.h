@@ -18,6 +18,9 @@ class IslandFolder {
  public:
   virtual ~IslandFolder() = default;
 
+  // What a file is called in messages.
+  virtual std::string said(const std::string& name) const { return name; }
+
   // The contents; nothing where the file, or the folder that it would be in, is absent.
   virtual std::optional<std::string> read(const std::string& name) = 0;
   virtual std::vector<std::string> list(const std::string& folder) = 0;
@@ -46,6 +49,7 @@ class SystemIslandFolder : public IslandFolder {
   // The path of a file, for whoever reads and writes tensors.
   std::string path(const std::string& name) const { return run_ + "/" + name; }
 
+  std::string said(const std::string& name) const override { return path(name); }
   std::optional<std::string> read(const std::string& name) override;
   std::vector<std::string> list(const std::string& folder) override;
   void write_private(const std::string& name, const std::string& text) override;

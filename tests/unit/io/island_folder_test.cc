@@ -169,14 +169,14 @@ TEST(SystemIslandFolderTest, MembersCarryARunTogether) {
   SumWork work(folder);
   IslandMember other(folder, clock, work, member("d", "another"));
   EXPECT_EQ(message_of<RunFolderError>([&] { other.next_start(); }),
-            newest +
+            run + "/" + newest +
                 ": the run in this folder has another configuration (digest) "
                 "than this job (another): give the job another folder, or the configuration of the "
                 "run");
   std::ofstream(run + "/" + newest, std::ios::app) << " ";
   IslandMember late(folder, clock, work, member("d"));
   EXPECT_EQ(message_of<RunFolderError>([&] { late.next_start(); }),
-            newest + ": not the record of an outer step: its checksum does not fit");
+            run + "/" + newest + ": not the record of an outer step: its checksum does not fit");
   EXPECT_EQ(message_of<RunFolderError>([&] { IslandMember(folder, clock, work, member("../x")); }),
             "../x: no name of an island, which has letters, digits, -, _ and . alone");
 }
