@@ -118,6 +118,16 @@ void examine_network(Runtime& runtime, const PlacesOfRanks& places, std::vector<
   }
 }
 
+// Collective. How fast each node computes, with all its ranks at once; zeros for one node.
+std::vector<double> speeds_of_nodes(Runtime& runtime) {
+  std::vector<double> speeds(static_cast<std::size_t>(runtime.nodes()), 0.0);
+  if (runtime.nodes() == 1) return speeds;
+  runtime.world().barrier().wait_host();
+  speeds[static_cast<std::size_t>(runtime.node())] = measure_products();
+  runtime.world().all_reduce_host(std::span<double>(speeds), ReduceOp::kSum);
+  return speeds;
+}
+
 // One text for all nodes.
 ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   runtime.set_timeout(kSecondsForANode);
@@ -135,6 +145,9 @@ ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
     if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
   }
+  const std::vector<double> speeds = speeds_of_nodes(runtime);
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].products_per_second = speeds[i];
+  compare_speeds(nodes);
   compare_ports(nodes);
   std::vector<Finding> cables;
   if (places.fabric) cables = compare_with_cables(nodes, *places.fabric);

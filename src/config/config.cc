@@ -155,6 +155,39 @@ void check_compress(const Config& config) {
   }
 }
 
+// Shares that differ change the order of sums, and gain nothing where replicas wait for each other
+// within a step.
+void check_balance(const Config& config) {
+  const BatchBalance& balance = config.batch.balance;
+  if (balance.is_even()) return;
+  const auto refuse = [&](std::string_view why, std::string_view remedy) {
+    throw ConfigError(fmt::format("batch.balance is {}, but {}: {}leave it out",
+                                  shown(write_value(balance)), why, remedy));
+  };
+  if (config.run.same_bits) refuse("the bits of run.same_bits must depend on no share", "");
+  if (models::joins_replicas(config.model)) {
+    refuse("the data replicas compute each micro-batch together (model.batch_norm sync)",
+           "take model.batch_norm replica, or ");
+  }
+  if (config.shard.divides_gradients()) {
+    refuse(fmt::format("with shard.stage {} data replicas wait for each other at each micro-batch",
+                       config.shard.stage),
+           "take shard.stage 1, or ");
+  }
+  if (config.grid.islands > 1) {
+    refuse(fmt::format("there are {} islands (grid.islands), and each would need shares of its own",
+                       config.grid.islands),
+           "");
+  }
+  if (balance.is_auto() && config.sync.is_member()) {
+    refuse("a member of a run (sync.member) goes by speeds that are given", "give them, or ");
+  }
+  if (balance.is_auto() && config.log.stragglers == 0.0) {
+    refuse("nothing measures the replicas (log.stragglers 0)",
+           "give log.stragglers seconds, or their speeds, or ");
+  }
+}
+
 // Keys of meetings where there are none would do nothing.
 // A member meets the others through files: all at once, in full.
 void check_member(const Config& config) {
@@ -339,6 +372,7 @@ void check_config_without_data(const Config& config) {
   check_batch(config);
   check_same_bits(config);
   check_compress(config);
+  check_balance(config);
   check_sync(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);

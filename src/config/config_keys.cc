@@ -127,6 +127,12 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
       "that takes less memory. With a number, the two uses of a tied matrix on one stage add up "
       "apart, so the number that auto comes to gives other last bits there than auto",
       between(1, limits::kSequences), OnChange::kRounding);
+  options.add(
+      "batch.balance", batch.balance, "",
+      "shares of a step's micro-batches, where data replicas differ in speed: even; a speed for "
+      "each replica, as in 1,0.5,0.5; auto: by the times of log.stragglers on CPUs, anew at "
+      "checkpoints where steps would be 5 % shorter, and at most twice the even share",
+      {}, OnChange::kRounding);
 }
 
 // "auto: 0.001; lion 0.0001": what a key has that is not given, by rule, where rules that read it

@@ -211,6 +211,14 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
   return queued;
 }
 
+void TrainerStep::share(const WorkSplit& work) {
+  TRIREME_CHECK(work.replicas() == options_.work.replicas() &&
+                    work.micro_batches() == options_.work.micro_batches() && work.runs() == 1 &&
+                    options_.work.runs() == 1,
+                "only the shares of a step change");
+  options_.work = work;
+}
+
 void TrainerStep::add_up_islands() {
   for (const nn::FlatGroup* group : stage_.trained_groups()) {
     across_->all_reduce(ctx_.stream, group->gradient_shard(), ReduceOp::kSum).wait_on(ctx_.stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include "trireme/base/error.h"
 
@@ -11,11 +12,6 @@ namespace {
 
 bool is_power_of_two(int number) {
   return std::has_single_bit(static_cast<unsigned>(number));
-}
-
-// The first micro-batch of a replica whose micro-batches are neighbours.
-int begin_of(const WorkSplit& work, int replica) {
-  return static_cast<int>(std::int64_t{work.micro_batches()} * replica / work.replicas());
 }
 
 }  // namespace
@@ -33,18 +29,44 @@ WorkSplit WorkSplit::even(int micro_batches, int replicas, const BatchRuns& runs
   return work;
 }
 
+WorkSplit WorkSplit::of_shares(const std::vector<int>& shares, const BatchRuns& runs) {
+  const auto replicas = static_cast<int>(shares.size());
+  TRIREME_CHECK(replicas > 0 && std::ranges::min(shares) > 0, "each replica has a micro-batch");
+  TRIREME_CHECK((runs.runs == 0 || runs.runs == replicas) && !runs.dealt,
+                "a share that is given is one run of neighbours");
+  std::vector<int> begins{0};
+  for (const int share : shares) begins.push_back(begins.back() + share);
+  WorkSplit work = even(begins.back(), replicas, runs);
+  work.begins_ = std::move(begins);
+  return work;
+}
+
+int WorkSplit::begin_of(int replica) const {
+  if (has_shares()) return begins_[static_cast<std::size_t>(replica)];
+  return static_cast<int>(std::int64_t{micro_batches_} * replica / replicas_);
+}
+
 int WorkSplit::count(int replica) const {
-  return begin_of(*this, replica + 1) - begin_of(*this, replica);
+  return begin_of(replica + 1) - begin_of(replica);
 }
 
 int WorkSplit::most() const {
-  return count(replicas_ - 1);
+  if (!has_shares()) return count(replicas_ - 1);
+  int most = 0;
+  for (int replica = 0; replica < replicas_; ++replica) most = std::max(most, count(replica));
+  return most;
+}
+
+int WorkSplit::least() const {
+  int least = count(0);
+  for (int replica = 1; replica < replicas_; ++replica) least = std::min(least, count(replica));
+  return least;
 }
 
 Micro WorkSplit::micro(int replica, int i) const {
   TRIREME_CHECK(i >= 0 && i < count(replica), "a replica has its share of the micro-batches");
   const std::int64_t own = count(replica);
-  Micro micro{.number = begin_of(*this, replica) + i,
+  Micro micro{.number = begin_of(replica) + i,
               .run = static_cast<int>(std::int64_t{i} * runs_of_replica_ / own)};
   if (rule_.dealt) {
     micro.number = i * replicas_ + replica;
@@ -67,6 +89,13 @@ bool WorkSplit::reduces_each_micro_batch() const {
 }
 
 WorkSplit WorkSplit::shortened(int fewer) const {
+  if (has_shares()) {
+    std::vector<int> shares;
+    for (int replica = 0; replica < replicas_; ++replica) {
+      shares.push_back(std::max(1, count(replica) - fewer));
+    }
+    return of_shares(shares, rule_);
+  }
   WorkSplit work = *this;
   work.micro_batches_ -= fewer * replicas_;
   return work;

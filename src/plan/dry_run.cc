@@ -52,7 +52,7 @@ int micro_batches_of(const DryRunInput& input, int replica) {
 }
 
 int most_micro_batches(const DryRunInput& input) {
-  return micro_batches_of(input, input.grid.extent(kDataAxes) - 1);  // the last share is largest
+  return input.trains ? input.step.work.most() : micro_batches_of(input, 0);
 }
 
 // For each number of micro-batches, the first replica that has it, and how many have it. The most

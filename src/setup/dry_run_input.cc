@@ -1,7 +1,10 @@
 #include "trireme/setup/dry_run_input.h"
 
+#include <utility>
+
 #include "trireme/config/optimizer_config.h"
 #include "trireme/setup/communication.h"
+#include "trireme/setup/run_grid.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/tasks/task.h"
 
@@ -15,8 +18,10 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
                                 .masks_documents = config.data.mask_documents,
                                 .mask_share = config.data.mask_share,
                                 .threads = config.data.threads};
+  parallel::StepOptions step = step_options(config, model.plan, grid);
+  step.work = largest_work(config, step.work);
   return {.model = model.plan,
-          .step = step_options(config, model.plan, grid),
+          .step = std::move(step),
           .grid = grid,
           .islands = config.grid.islands,
           .meeting = meeting_rule(config, model.plan),

@@ -33,7 +33,9 @@ class Search {
       config.grid[Axis::kPipeline] = pipeline;
       const int replicas = run_.grid.ranks() / (tensor * pipeline);
       if (config.grid[kDataAxes]) config.grid[kDataAxes] = replicas;
-      const int last_stage = replicas > 1 ? kLastStage : config.shard.stage;
+      // Shares by speed go with stage 1 at most.
+      const int highest = config.batch.balance.is_even() ? kLastStage : 1;
+      const int last_stage = replicas > 1 ? highest : config.shard.stage;
       for (; config.shard.stage <= last_stage; ++config.shard.stage) {
         for (const std::optional<int>& group : shard_groups(config, replicas)) {
           config.shard.group = group;

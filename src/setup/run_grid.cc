@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shares.h"
 #include "trireme/parallel/trainer_step.h"
 
 namespace trireme {
@@ -78,14 +80,56 @@ void check_batch_runs(const Config& config, const GridShape& grid) {
       runs, micro_batches, replicas, replicas == 1 ? "" : "s", one_of_text(possible)));
 }
 
+void check_shares(const Config& config, const GridShape& grid) {
+  const BatchBalance& balance = config.batch.balance;
+  if (balance.is_even()) return;
+  const int replicas = grid.extent(kDataAxes);
+  const auto speeds = static_cast<int>(balance.speeds().size());
+  if (!balance.is_auto() && replicas == 1) {
+    throw ConfigError(
+        "batch.balance lists speeds, but there is one data replica and nothing to balance: leave "
+        "it out");
+  }
+  if (!balance.is_auto() && speeds != replicas) {
+    throw ConfigError(
+        fmt::format("batch.balance lists {} speed{}, but there are {} data replicas: give one for "
+                    "each",
+                    speeds, speeds == 1 ? "" : "s", replicas));
+  }
+  const int runs = runs_of_batch(config);
+  if (runs != 0 && runs != replicas) {
+    throw ConfigError(fmt::format(
+        "batch.balance makes the share of each of the {} data replicas one run, but batch.runs is "
+        "{}: leave one out",
+        replicas, runs));
+  }
+}
+
 // Interleaved schedules take micro-batches in groups.
 void check_micro_batches(const Config& config, const GridShape& grid) {
   const auto layout =
       parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
   const int all = config.batch.global / config.batch.micro, replicas = grid.extent(kDataAxes);
+  const auto takes = [&](int count) {
+    return parallel::takes_micro_batches(config.grid.schedule, layout, count);
+  };
+  const BatchBalance& balance = config.batch.balance;
+  if (balance.is_auto() && replicas > 1 && !takes(layout.stages + 1)) {
+    throw ConfigError(fmt::format(
+        "grid.schedule {} takes micro-batches in groups of one for each of the {} stages, which "
+        "the shares of batch.balance auto are not: give another schedule, or leave it out",
+        config.grid.schedule, layout.stages));
+  }
+  const parallel::WorkSplit work = work_of_step(config, grid, {});
   for (int replica = 0; replica < replicas; ++replica) {
-    const int count = parallel::WorkSplit::even(all, replicas).count(replica);
-    if (parallel::takes_micro_batches(config.grid.schedule, layout, count)) continue;
+    const int count = work.count(replica);
+    if (takes(count)) continue;
+    if (work.has_shares()) {
+      throw ConfigError(fmt::format(
+          "grid.schedule {} takes micro-batches in groups of one for each of the {} stages, but "
+          "batch.balance gives a data replica {} a step: give other speeds, or another schedule",
+          config.grid.schedule, layout.stages, count));
+    }
     const std::int64_t group = std::int64_t{replicas} * layout.stages;  // of all replicas
     const std::int64_t below = all / group * group, sample = config.batch.micro;
     const std::string fits =
@@ -147,6 +191,33 @@ GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
   return shape;
 }
 
+parallel::WorkSplit work_of_step(const Config& config, const GridShape& grid,
+                                 const parallel::BatchRuns& runs) {
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const int replicas = grid.extent(kDataAxes);
+  const BatchBalance& balance = config.batch.balance;
+  const std::vector<int>& shares = balance.shares();
+  if (std::ssize(balance.speeds()) == replicas && micro_batches >= replicas) {
+    return parallel::WorkSplit::of_shares(shares_by_speed(micro_batches, balance.speeds()), runs);
+  }
+  if (std::ssize(shares) == replicas &&
+      std::accumulate(shares.begin(), shares.end(), std::int64_t{0}) == micro_batches) {
+    return parallel::WorkSplit::of_shares(shares, runs);
+  }
+  return parallel::WorkSplit::even(micro_batches, replicas, runs);
+}
+
+parallel::WorkSplit largest_work(const Config& config, const parallel::WorkSplit& work) {
+  const int replicas = work.replicas();
+  if (!config.batch.balance.is_auto() || replicas == 1 || work.micro_batches() < replicas) {
+    return work;
+  }
+  const int most = BatchBalance::most_of_auto(work.micro_batches(), replicas);
+  std::vector<int> shares = even_shares(work.micro_batches() - most, replicas - 1);
+  shares.push_back(most);
+  return parallel::WorkSplit::of_shares(shares, work.rule());
+}
+
 void check_joined_replicas(const Config& config, const GridShape& grid) {
   const int micro_batches = config.batch.global / config.batch.micro;
   const int replicas = grid.extent(kDataAxes);
@@ -186,6 +257,7 @@ void check_batch(const Config& config, const GridShape& grid) {
                     micro_batches, config.batch.global, int{config.batch.micro}, replicas));
   }
   if (models::joins_replicas(config.model)) check_joined_replicas(config, grid);
+  check_shares(config, grid);
   check_batch_runs(config, grid);
   check_micro_batches(config, grid);
 }

@@ -77,10 +77,11 @@ class MicroSearch {
     }
     const int stages = run_.grid[Axis::kPipeline];
     take_out([&](int size) { return batches_of_replica(size) < fewest_batches(); },
-             stages > 1 ? fmt::format("{} micro-batches of a replica keep {} stages busy",
-                                      fewest_batches(), stages)
-                        : "data replicas do not divide batch.global, and more would load them "
-                          "less evenly");
+             stages > 1   ? fmt::format("{} micro-batches of a replica keep {} stages busy",
+                                        fewest_batches(), stages)
+             : balances() ? "data replicas would have no shares by speed (batch.balance)"
+                          : "data replicas do not divide batch.global, and more would load them "
+                            "less evenly");
     if (sizes.empty()) return {sizes_.back(), told(sizes_.back(), "the smallest that is possible")};
     const int found = largest_that_fits(sizes);
     if (found != sizes.front()) {
@@ -114,7 +115,11 @@ class MicroSearch {
   int fewest_batches() const {
     const int stages = run_.grid[Axis::kPipeline];
     const bool divided = run_.config.batch.global % run_.grid.extent(kDataAxes) == 0;
-    return stages > 1 ? kMicroBatchesOfStage * stages : divided ? 1 : kMicroBatchesOfStage;
+    if (stages > 1) return kMicroBatchesOfStage * stages;
+    return divided && !balances() ? 1 : kMicroBatchesOfStage;
+  }
+  bool balances() const {
+    return !run_.config.batch.balance.is_even() && run_.grid.extent(kDataAxes) > 1;
   }
 
   // Tries the largest first, which mostly fits, and the smallest of all never. A larger micro-batch

@@ -12,6 +12,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/optimizer_config.h"
 #include "trireme/plan/dry_run.h"
+#include "trireme/setup/run_grid.h"
 
 namespace trireme {
 namespace {
@@ -77,8 +78,8 @@ Gradients smaller_gradients(const Config& config, const nn::ModelPlan& model, co
 Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
                             const parallel::StepOptions& step) {
   const Config::Shard& shard = config.shard;
-  const auto work = parallel::WorkSplit::even(
-      config.batch.global / config.batch.micro, grid.extent(kDataAxes),
+  const auto work = work_of_step(
+      config, grid,
       {runs_of_batch(config), shard.divides_gradients(), models::joins_replicas(config.model)});
   if (!shard.divides_gradients()) {
     return {work, fmt::format("shard.stage {} does not divide gradients", shard.stage)};

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "trireme/base/log.h"
+#include "trireme/base/shares.h"
 #include "trireme/base/text.h"
 #include "trireme/base/usual_threads.h"
 #include "trireme/parallel/schedule_forecast.h"
@@ -62,7 +63,8 @@ std::string batch_text(const Config& config) {
 // Says how the gradients of a step are added up: "4 runs of 2 micro-batches; ...".
 std::string runs_text(const parallel::WorkSplit& work) {
   const int each = work.runs(), runs = work.runs_of_step();
-  const int length = work.micro_batches() / runs, longest = (work.micro_batches() - 1) / runs + 1;
+  const int length = work.has_shares() ? work.least() : work.micro_batches() / runs;
+  const int longest = work.has_shares() ? work.most() : (work.micro_batches() - 1) / runs + 1;
   std::string how = "one for each data replica";
   if (each > 1 && work.reduces_each()) how = fmt::format("{} reductions a step", each);
   if (each > 1 && !work.reduces_each()) {
@@ -70,7 +72,8 @@ std::string runs_text(const parallel::WorkSplit& work) {
   }
   return fmt::format(
       "{} run{} of {} micro-batch{}; {}", runs, runs == 1 ? "" : "s",
-      length == longest ? fmt::format("{}", length) : fmt::format("{} or {}", length, longest),
+      length == longest ? fmt::format("{}", length)
+                        : fmt::format("{} {} {}", length, work.has_shares() ? "to" : "or", longest),
       longest == 1 ? "" : "es", how);
 }
 
@@ -190,12 +193,21 @@ std::string stages_text(const StartedRun& run) {
                      schedule, 100 * forecast.idle);
 }
 
+// Says what replicas of unequal speed have of a step: ": 4, 2, 2".
+std::string unequal_text(const parallel::WorkSplit& work) {
+  if (!work.has_shares()) return "";
+  std::vector<int> shares;
+  for (int replica = 0; replica < work.replicas(); ++replica) shares.push_back(work.count(replica));
+  return ": " + shares_text(shares);
+}
+
 std::string split_batch_text(const StartedRun& run) {
   const Config::Batch& batch = run.config.batch;
   const int replicas = run.step.stage().grid().shape().extent(kDataAxes);
-  return fmt::format("{} a step{}: {} micro-batches of {}, over {} data replica{}",
+  return fmt::format("{} a step{}: {} micro-batches of {}, over {} data replica{}{}",
                      batch_text(run.config), of_each_island(run.config), batch.global / batch.micro,
-                     int{batch.micro}, replicas, replicas == 1 ? "" : "s");
+                     int{batch.micro}, replicas, replicas == 1 ? "" : "s",
+                     unequal_text(run.step.options().work));
 }
 
 std::string recompute_text(const Config::Recompute& recompute) {

@@ -15,8 +15,10 @@
 
 #include "train/fabric_recorder.h"
 #include "train/micro_before.h"
+#include "train/planned_samples.h"
 #include "train/run_member.h"
 #include "train/shard_group.h"
+#include "train/shares_before.h"
 #include "train/starting_point.h"
 
 namespace trireme {
@@ -42,7 +44,9 @@ std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
 
 // Collective. The checkpoint that this start goes on from, where what it has settled may count.
 std::optional<Checkpoint> settled_before(Communicator& world, const Config& config) {
-  if (micro_of_keys(config) && !may_have_settled_rate(config)) return {};
+  const bool settles =
+      !micro_of_keys(config) || may_have_settled_rate(config) || config.batch.balance.is_auto();
+  if (!settles) return {};
   try {
     return StartingPoint::foresee(world, folder_of_job(config), config.run.resume).checkpoint;
   } catch (const CheckpointError&) {  // whoever opens it tells what is wrong
@@ -117,6 +121,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   models::Model model = models::resolve(config.model, train_data->facts());
   std::string why_micro =
       settle_micro_here(runtime, device, model, grid, micro_before(checkpoint, config), config);
+  std::string why_shares = take_over_shares(checkpoint, device, grid, config);
   const ShardChoice shards = choose_shards(runtime, config, model, device, network, grid);
   auto validation_data = open_validation_data(runtime, config, task, *train_data);
   phases.done("data");
@@ -135,6 +140,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .task = task,
           .sample = sample,
           .bits = std::move(bits),
+          .why_shares = std::move(why_shares),
           .why_micro = std::move(why_micro),
           .settled_rate = std::move(settled_rate),
           .rates = std::move(rates),
@@ -184,20 +190,16 @@ BatchPlan PreparedRun::samples_of_steps(const SampleRanges& samples, std::int64_
 // `place` of the i-th sample of the first step, counted on over the following ones.
 BatchPlan PreparedRun::samples_where(std::function<std::int64_t(std::int64_t)> place,
                                      std::int64_t steps) const {
-  const std::int64_t all = samples_of_step(), micro = int{config.batch.micro};
-  return [=, place = std::move(place), mine = step.options().work.of(grid.index(kDataAxes))](
-             std::uint64_t of_step) -> std::optional<std::vector<std::uint64_t>> {
-    const auto number = static_cast<std::int64_t>(of_step);
-    if (number >= steps) return std::nullopt;
-    std::vector<std::uint64_t> samples;
-    for (const parallel::Micro& one : mine) {
-      const std::int64_t first = number * all + one.number * micro;
-      for (std::int64_t i = 0; i < micro; ++i) {
-        samples.push_back(static_cast<std::uint64_t>(place(first + i)));
-      }
-    }
-    return samples;
-  };
+  return planned_samples(step.options().work, grid.index(kDataAxes),
+                         {.place = std::move(place),
+                          .of_step = samples_of_step(),
+                          .micro = int{config.batch.micro},
+                          .steps = steps});
+}
+
+void PreparedRun::share(const std::vector<int>& shares) {
+  config.batch.balance = BatchBalance::automatic(shares);
+  step.share(work_of_step(config, shape, step.options().work.rule()));
 }
 
 // Collective. Before the stages are built, since these ask whether sums have a fixed order.

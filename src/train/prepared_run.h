@@ -38,7 +38,8 @@ struct RunPlan {
   const tasks::Task& task;
   Shape sample;  // of the task
   BitsOfStart bits;
-  std::string why_micro;  // why batch.micro is what it is; empty: the keys say so
+  std::string why_shares;  // what batch.balance auto begins with; empty: it is not auto
+  std::string why_micro;   // why batch.micro is what it is; empty: the keys say so
   SettledRate settled_rate;
   std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves
   ComputeDevice device;
@@ -72,6 +73,8 @@ struct PreparedRun : RunPlan {
   std::int64_t samples_of_step() const {
     return std::int64_t{config.batch.global} * islands.count();
   }
+  // Call it on all ranks between steps. Steps from now on have these shares (batch.balance auto).
+  void share(const std::vector<int>& shares);
   // This replica's samples of `steps` steps, of which the first begins with `first_sample` of the
   // training data.
   BatchPlan samples_of_steps(std::int64_t first_sample, std::int64_t steps) const;

@@ -81,6 +81,7 @@ void RankWatch::add(double seconds, double wait_data_seconds, double exposed_com
 }
 
 std::vector<std::string> RankWatch::look(std::int64_t step) {
+  ended_ = false;
   if (setting_.every <= 0.0 || steps_ < kFewestSteps || longest_ < setting_.every) return {};
   const Stopwatch watch;
   if (!places_known_) find_places();
@@ -99,11 +100,25 @@ std::vector<std::string> RankWatch::look(std::int64_t step) {
     table_.last_step = step;
     table_.gather_seconds = watch.seconds();
     lines = judge(reports);
+    ended_ = true;
     write();
   }
+  begin_window();
+  return lines;
+}
+
+void RankWatch::begin_window() {
   seconds_ = wait_data_ = exposed_comm_ = longest_ = 0.0;
   steps_ = 0;
-  return lines;
+}
+
+void RankWatch::work_changed(const parallel::WorkSplit& work) {
+  setting_.micro_batches = work.count(grid_.index(kDataAxes));
+  for (RankTimes& rank : table_.ranks) {
+    rank.micro_batches = work.count(rank.place[dimension_with(kDataAxes)]);
+  }
+  detector_ = {};
+  begin_window();
 }
 
 // Called only when the first window is full, because at the start of a run no rank may receive from

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/parallel/work_split.h"
 #include "trireme/train/straggler.h"
 
 namespace trireme {
@@ -33,10 +34,17 @@ class RankWatch {
   // window and measures the links; rank 0 writes the file and returns the lines to print.
   std::vector<std::string> look(std::int64_t step);
 
+  // On rank 0, the window that the last look() has ended, where it did.
+  const RankTable* ended() const { return ended_ ? &table_ : nullptr; }
+  // Call it on all ranks between steps where the shares of the work have changed: what was measured
+  // before is of other work.
+  void work_changed(const parallel::WorkSplit& work);
+
  private:
   struct Place;
   struct Report;
 
+  void begin_window();
   void find_places();
   void measure_links(Report& mine);
   std::vector<std::string> judge(const std::vector<Report>& reports);
@@ -50,6 +58,7 @@ class RankWatch {
   std::unique_ptr<Communicator> leaders_;  // the nodes' first ranks; set on these, if links exist
   RankTable table_;                        // on rank 0; places and hosts are kept between windows
   StragglerDetector detector_;
+  bool ended_ = false;   // the last look() has ended a window
   bool failed_ = false;  // the file could not be written
 };
 

@@ -86,6 +86,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       communication_(watch_communication()),
       journal_(open_journal()),
       rank_watch_(watch_ranks()),
+      balance_(balance_shares()),
       tracer_(trace_steps()),
       deadline_(deadline_of_job()),
       cadence_(run.config.checkpoint.every, run.config.checkpoint.mtbf.value_or(0.0) * 3600.0,
@@ -136,6 +137,7 @@ void TrainingLoop::tell_start(const std::string& network) const {
                             .data = *run.train_data,
                             .network = network}));
   if (!run.why_micro.empty()) print_line(run.why_micro);
+  if (!run.why_shares.empty()) print_line(run.why_shares);
   if (!run.settled_rate.said.empty()) print_line(run.settled_rate.said);
   const Config::Optim& optim = run.config.optim;
   if (optim.average != "none" && std::int64_t{optim.average_from} >= total_steps()) {
@@ -176,6 +178,14 @@ RankWatch TrainingLoop::watch_ranks() const {
       {.every = on_cpu ? prepared_.config.log.stragglers : 0,
        .micro_batches = prepared_.step.options().work.count(prepared_.grid.index(kDataAxes)),
        .file = prepared_.folder.file("ranks.json")});
+}
+
+// Nothing where no share ever changes.
+std::optional<ShareBalance> TrainingLoop::balance_shares() const {
+  const parallel::WorkSplit& work = prepared_.step.options().work;
+  const bool on_cpu = prepared_.device.context.device.kind == DeviceKind::kCpu;
+  if (!prepared_.config.batch.balance.is_auto() || !on_cpu || work.replicas() == 1) return {};
+  return ShareBalance(BatchBalance::most_of_auto(work.micro_batches(), work.replicas()));
 }
 
 std::optional<Tracer> TrainingLoop::trace_steps() const {
@@ -357,8 +367,9 @@ void TrainingLoop::train(const Leg& leg) {
     if (meetings_.due(step_number_)) meet_now();
     if (checks_copies_now()) check_copies_now();
     if (evaluates_now()) evaluate_after(step_number_);
-    if (saves_now() && !stops()) save();
+    const bool other_shares = saves_now() && !stops() && save();
     trace_done(/*last=*/step_number_ == total_steps());
+    if (other_shares) break;  // what was read ahead is of those before
   }
   if (!member_ || step_number_ == first) return;
   settle_all();
@@ -452,6 +463,9 @@ void TrainingLoop::tell(const StepQueue::Known& step) {
   journal_.step(metrics);
   for (const std::string& said : rank_watch_.look(metrics.step)) {
     journal_.straggler(metrics.step, said);
+  }
+  if (const RankTable* window = rank_watch_.ended(); window != nullptr && balance_) {
+    balance_->look(*window);
   }
   count_skipped(metrics);
 }
@@ -603,8 +617,30 @@ void TrainingLoop::tell_skipped() {
   if (!skipped.empty()) journal_.say(skipped);
 }
 
-void TrainingLoop::save() {
+// Collective, where no step is queued. Returns whether the replicas now have other shares.
+bool TrainingLoop::change_shares() {
+  if (!balance_ || step_number_ == total_steps()) return false;
+  const std::optional<ShareBalance::Change> change = balance_->change();  // on the leading rank
+  const auto replicas = static_cast<std::size_t>(prepared_.step.options().work.replicas());
+  std::vector<std::int64_t> shares(replicas, 0);
+  if (leads() && change) shares.assign(change->shares.begin(), change->shares.end());
+  prepared_.runtime.world().all_reduce_host(std::span<std::int64_t>(shares), ReduceOp::kMax);
+  if (shares.front() == 0) return false;
+  prepared_.share({shares.begin(), shares.end()});
+  rank_watch_.work_changed(prepared_.step.options().work);
+  balance_->begin();
+  if (change) {
+    journal_.say(change->why);
+    journal_.note(step_number_, "balance", 0.0, change->why);
+  }
+  return true;
+}
+
+// Returns whether steps from now on have other samples on each replica. The checkpoint records
+// their shares.
+bool TrainingLoop::save() {
   settle_all();
+  const bool changed = change_shares();
   Runtime& runtime = prepared_.runtime;
   const std::int64_t bytes = prepared_.checkpoint_bytes();
   const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
@@ -621,6 +657,7 @@ void TrainingLoop::save() {
   if (deadline_) deadline_->checkpoint_took(seconds);
   const bool more = step_number_ < total_steps();
   journal_.checkpoint(step_number_, path, seconds, more ? cadence_.steps_between() : std::nullopt);
+  return changed;
 }
 
 void TrainingLoop::trace_done(bool last) {

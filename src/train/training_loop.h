@@ -12,6 +12,7 @@
 #include "trireme/tasks/task.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/deadline.h"
+#include "trireme/train/share_balance.h"
 #include "trireme/train/signals.h"
 
 #include "train/communication_watch.h"
@@ -44,6 +45,7 @@ class TrainingLoop {
   void write_records() const;
   RunJournal open_journal();
   RankWatch watch_ranks() const;
+  std::optional<ShareBalance> balance_shares() const;
   std::optional<Tracer> trace_steps() const;
   std::optional<Deadline> deadline_of_job() const;
   double guessed_checkpoint_seconds() const;
@@ -84,7 +86,8 @@ class TrainingLoop {
   void evaluate_after(std::int64_t step);
   void tell_older_evaluations(std::optional<std::int64_t> most);
   void check_weights();
-  void save();
+  bool change_shares();
+  bool save();
   void tell_skipped();
   void trace_done(bool last = false);
 
@@ -107,8 +110,9 @@ class TrainingLoop {
   std::optional<CommunicationWatch> communication_;  // on the leading rank
   RunJournal journal_;
   RankWatch rank_watch_;
-  std::optional<Tracer> tracer_;      // with log.trace
-  std::optional<Deadline> deadline_;  // on the leading rank
+  std::optional<ShareBalance> balance_;  // with batch.balance auto, on ranks that compute on CPUs
+  std::optional<Tracer> tracer_;         // with log.trace
+  std::optional<Deadline> deadline_;     // on the leading rank
   CheckpointCadence cadence_;
   StepQueue queue_;
   EvaluatedWeights evaluated_;

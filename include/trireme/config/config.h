@@ -12,6 +12,7 @@
 #include "trireme/base/options.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
+#include "trireme/config/batch_balance.h"
 #include "trireme/config/micro_size.h"
 #include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
@@ -58,6 +59,7 @@ struct Config {
     int global = 32;
     MicroSize micro = {};
     std::optional<int> runs = {};  // empty: follows from the grid (step_options, step_setup.h)
+    BatchBalance balance = {};
     bool operator==(const Batch&) const = default;
   } batch;
 

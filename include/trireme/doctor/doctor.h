@@ -84,7 +84,16 @@ struct NodeFindings {
   std::vector<LocalPort> ports = {};  // of to_json(): only name, GUID, states and rates
   // The rate of its fastest cable in what describes the fabric; not of to_json(). 0: not known.
   double cable_bytes_per_second = 0.0;
+  double products_per_second = 0.0;  // in FLOP/s; not of to_json(). 0: not measured
 };
+
+// Measures matrix products in fp32 on as many threads as a run would have here, which takes under a
+// second. Returns FLOP/s.
+double measure_products();
+// Adds how fast each node computes, compared with the fastest, and what the allocation loses where
+// all replicas wait for the slowest, and where their shares follow their speed. Says nothing where
+// a node was not measured, or is alone.
+void compare_speeds(std::vector<NodeFindings>& nodes);
 
 // Replaces the finding on a port that is slower than the ports of this name on most nodes, or does
 // not work where those on most nodes do.

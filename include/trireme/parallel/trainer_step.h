@@ -114,6 +114,9 @@ class TrainerStep {
   // Steps from now on are of all islands: `across` (Islands::across) adds up gradients and targets.
   // nullptr: they are of this one alone. No step may be queued or captured.
   void join_islands(Communicator* across) { across_ = across; }
+  // Steps from now on have other shares (WorkSplit::of_shares) of as many micro-batches. Call it on
+  // all ranks. No step may be queued or captured.
+  void share(const WorkSplit& work);
   // Call it once initial values were drawn or read. Averages of the weights and of states for which
   // `of` holds, by name, begin with what they average.
   void begin_averages(const std::function<bool(const std::string& name)>& of);

@@ -37,12 +37,18 @@ class WorkSplit {
   WorkSplit() = default;
   // Shares as even as possible: a later replica may have one micro-batch more.
   static WorkSplit even(int micro_batches, int replicas, const BatchRuns& runs = {});
+  // So many neighbours for each replica, one at least, for replicas of unequal speed. Each share is
+  // one run, so BatchRuns::runs is 0 or the number of replicas, and nothing is dealt.
+  static WorkSplit of_shares(const std::vector<int>& shares, const BatchRuns& runs = {});
 
   bool known() const { return micro_batches_ > 0; }
   int micro_batches() const { return micro_batches_; }  // of all replicas
   int replicas() const { return replicas_; }
   int count(int replica) const;  // of its micro-batches
   int most() const;              // of a replica
+  int least() const;             // likewise
+  // Whether the shares were given.
+  bool has_shares() const { return !begins_.empty(); }
   // The micro-batch that a replica computes as its i-th, 0 <= i < count(replica).
   Micro micro(int replica, int i) const;
   std::vector<Micro> of(int replica) const;
@@ -58,13 +64,18 @@ class WorkSplit {
   const BatchRuns& rule() const { return rule_; }
 
   // The same with so many micro-batches fewer on each replica, for dry runs: runs as before, though
-  // some may be empty. Nobody asks it for micro-batches.
+  // some may be empty. Of given shares one at least stays. Nobody asks it for micro-batches.
   WorkSplit shortened(int fewer) const;
 
  private:
+  int begin_of(int replica) const;  // the first micro-batch of a replica that has neighbours
+
   int micro_batches_ = 0, replicas_ = 1, runs_of_replica_ = 1;
   bool in_rounds_ = false;
   BatchRuns rule_;
+  // The first micro-batch of each replica, and an end, where the shares were given; otherwise
+  // empty.
+  std::vector<int> begins_;
 };
 
 // The values that BatchRuns::runs can have, in rising order: the number of replicas, and those of

@@ -7,6 +7,7 @@
 #include "trireme/comm/grid_shape.h"
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
+#include "trireme/parallel/work_split.h"
 
 namespace trireme {
 
@@ -20,9 +21,18 @@ int ranks_of_island(const Config& config, int ranks);
 
 // Resolves grid.* and shard.* for an island of `ranks` ranks. Throws ConfigError where the ranks do
 // not fill the grid, a step has fewer micro-batches than the grid has replicas, they cannot be
-// batch.runs runs there, or a model that joins data replicas cannot be trained there. Where
-// batch.micro is not settled yet, some number of possible_micro will do.
+// batch.runs runs there, batch.balance is of other replicas, or a model that joins data replicas
+// cannot be trained there. Where batch.micro is not settled yet, some number of possible_micro will
+// do.
 GridShape resolve_run_grid(const Config& config, int ranks);
+
+// Returns the split of a step by batch.balance. Where that is auto, it has the shares that it came
+// to, or even ones where these are of another batch or grid.
+parallel::WorkSplit work_of_step(const Config& config, const GridShape& grid,
+                                 const parallel::BatchRuns& runs);
+// The same for checks of memory: where batch.balance is auto, a replica has the most that it can
+// come to.
+parallel::WorkSplit largest_work(const Config& config, const parallel::WorkSplit& work);
 
 // Returns what batch.micro can be on that grid, the largest first: divisors of batch.global that
 // leave each replica a micro-batch, and equally many where the replicas divide batch.global, in

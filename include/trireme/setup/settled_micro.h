@@ -37,7 +37,8 @@ struct SettledMicro {
 // it is the largest
 // - that is not above the one before, or at first not beyond what was measured to help;
 // - of which each replica has 4 micro-batches for each stage of a pipeline, which would idle else,
-//   and 4 where replicas do not divide batch.global, so that the busiest does little more;
+//   and 4 where replicas do not divide batch.global, so that the busiest does little more, or where
+//   batch.balance deals them by speed;
 // - whose dry run takes at most 80 % of the memory. `fits` tells of all of it.
 // Where none is, it is the smallest: the check of memory tells whether that can run. The number
 // does not depend on how many replicas share a copy where shard.group is auto: it is settled for

@@ -62,7 +62,7 @@ Config every_key_changed() {
                        {"logit_cap", "30"}};
   config.data = {
       {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
-  config.batch = {24, 8, 3};
+  config.batch = {24, 8, 3, BatchBalance::automatic({2, 1})};
   config.optim = {"sgd",      0.1 + 0.2, 0.01, "coupled", 0.8, 0.999,         1e-6,
                   true,       0,         3.5,  4.5,       0.5, true,          "*.bias: lr=2",
                   "original", "bf16",    true, 0.25,      10,  0.01,          2,
@@ -107,7 +107,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 156u);
+  EXPECT_EQ(options.names().size(), 157u);
 }
 
 // A new key must say what its change means for a run that goes on.

@@ -212,6 +212,71 @@ TEST(Config, ResultsDependOnNoMicroBatchThatTheMachineSettles) {
             "--batch.micro auto 0: must be at least 1 and at most 16777216");
 }
 
+TEST(Config, SharesBySpeedNeedReplicasThatWaitForNobodyWithinAStep) {
+  const auto balance = [](const std::string& value) {
+    return parsed({"--batch.balance", value}).batch.balance;
+  };
+  EXPECT_TRUE(parsed({}).batch.balance.is_even());
+  EXPECT_TRUE(balance("even").is_even());
+  EXPECT_EQ(balance("1,0.5,.25").speeds(), (std::vector{1.0, 0.5, 0.25}));
+  for (const std::string value : {"auto", "auto 4,2,2", "1,0.5"}) {
+    Config config = parsed({"--batch.balance", value});
+    EXPECT_EQ(write_value(config.batch.balance), value);
+    EXPECT_EQ(config_from_ini(config_to_ini(config), "a file").batch.balance, config.batch.balance);
+  }
+  EXPECT_EQ(balance("auto 4,2,2").shares(), (std::vector{4, 2, 2}));
+  EXPECT_EQ(BatchBalance::most_of_auto(16, 4), 8);
+  EXPECT_EQ(BatchBalance::most_of_auto(9, 4), 5);
+  EXPECT_EQ(BatchBalance::most_of_auto(4, 4), 1);
+  for (const std::string value : {"", "1,", "1,0", "1,-1", "1,nan", "1 2", "auto 1,0", "autos"}) {
+    // bad input: `train`: `batch.balance` with numbers that are no speeds | --batch.balance 1,0:
+    // must be even, auto, or a speed from 1e-6 to 1e6 for each data replica, as in 1,0.5,0.5 | 2
+    EXPECT_EQ(refusal({"--batch.balance", value}),
+              fmt::format("--batch.balance {}: must be even, auto, or a speed from 1e-6 to 1e6 for "
+                          "each data replica, as in 1,0.5,0.5",
+                          value));
+  }
+  const auto refused = [](std::vector<std::string> more, const std::string& value = "auto") {
+    more.insert(more.end(), {"--batch.balance", value});
+    return refusal(more);
+  };
+  // bad input: `train`: `batch.balance` with `run.same_bits` | batch.balance is auto, but the bits
+  // of run.same_bits must depend on no share: leave it out | 2
+  EXPECT_EQ(
+      refused({"--run.same_bits", "true"}),
+      "batch.balance is auto, but the bits of run.same_bits must depend on no share: leave it out");
+  // bad input: `train`: `batch.balance` with `shard.stage` 2 or 3 | batch.balance is 1,2, but with
+  // shard.stage 2 data replicas wait for each other at each micro-batch: take shard.stage 1, or
+  // leave it out | 2
+  EXPECT_EQ(refused({"--shard.stage", "2"}, "1,2"),
+            "batch.balance is 1,2, but with shard.stage 2 data replicas wait for each other at "
+            "each micro-batch: take shard.stage 1, or leave it out");
+  // bad input: `train`: `batch.balance` with `model.batch_norm sync` | batch.balance is auto, but
+  // the data replicas compute each micro-batch together (model.batch_norm sync): take
+  // model.batch_norm replica, or leave it out | 2
+  EXPECT_EQ(refused({"--model.family", "mobilenet_v2", "--model.batch_norm", "sync"}),
+            "batch.balance is auto, but the data replicas compute each micro-batch together "
+            "(model.batch_norm sync): take model.batch_norm replica, or leave it out");
+  // bad input: `train`: `batch.balance` with `grid.islands` | batch.balance is auto, but there are
+  // 2 islands (grid.islands), and each would need shares of its own: leave it out | 2
+  EXPECT_EQ(refused({"--grid.islands", "2"}),
+            "batch.balance is auto, but there are 2 islands (grid.islands), and each would need "
+            "shares of its own: leave it out");
+  // bad input: `train`: `batch.balance auto` of a member | batch.balance is auto, but a member of a
+  // run (sync.member) goes by speeds that are given: give them, or leave it out | 2
+  EXPECT_EQ(refused({"--sync.member", "one"}),
+            "batch.balance is auto, but a member of a run (sync.member) goes by speeds that are "
+            "given: give them, or leave it out");
+  // bad input: `train`: `batch.balance auto` where nothing is measured | batch.balance is auto, but
+  // nothing measures the replicas (log.stragglers 0): give log.stragglers seconds, or their speeds,
+  // or leave it out | 2
+  EXPECT_EQ(refused({"--log.stragglers", "0"}),
+            "batch.balance is auto, but nothing measures the replicas (log.stragglers 0): give "
+            "log.stragglers seconds, or their speeds, or leave it out");
+  EXPECT_EQ(refused({"--log.stragglers", "0"}, "1,2"), "no error");
+  EXPECT_EQ(refused({"--shard.stage", "1"}), "no error");
+}
+
 TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   Config config;
   config.batch.global = 24;

@@ -268,5 +268,44 @@ TEST(Doctor, ComparesWhatALeafReachesWithItsCables) {
   EXPECT_TRUE(compare_uplinks(probe, blocks, hosts, fabric).empty());
 }
 
+TEST(Doctor, SaysWhatUnequalNodesLose) {
+  std::vector<NodeFindings> nodes;
+  for (const double speed : {40e9, 20e9, 20e9}) {
+    NodeFacts facts = good_node();
+    facts.node = "n" + std::to_string(nodes.size() + 1);
+    nodes.push_back({facts.node, diagnose(facts), {}});
+    nodes.back().products_per_second = speed;
+  }
+  compare_speeds(nodes);
+  EXPECT_EQ(on(nodes[0], "speed").verdict, Verdict::kOk);
+  EXPECT_EQ(on(nodes[0], "speed").what, "40 GFLOP/s in products on its processors");
+  EXPECT_NE(summary(nodes).find(
+                "warning   speed           on 2 nodes, n[2-3]: 20 GFLOP/s in products on its "
+                "processors, where the fastest node has 40: equal shares of a step leave 25 % of "
+                "all nodes' speed unused, shares by speed 0 %; take equal nodes, or batch.balance "
+                "auto"),
+            std::string::npos)
+      << summary(nodes);
+  // Where there is nothing to compare, it says nothing; small differences are usual.
+  const auto said = [](std::vector<double> speeds) {
+    std::vector<NodeFindings> some;
+    for (const double speed : speeds) {
+      some.push_back({"n", {}, {}});
+      some.back().products_per_second = speed;
+    }
+    compare_speeds(some);
+    std::vector<Verdict> verdicts;
+    for (const NodeFindings& node : some) {
+      for (const Finding& finding : node.findings) verdicts.push_back(finding.verdict);
+    }
+    return verdicts;
+  };
+  EXPECT_TRUE(said({1e9}).empty());
+  EXPECT_TRUE(said({1e9, 0.0}).empty());
+  EXPECT_EQ(said({1e9, 0.85e9}), (std::vector{Verdict::kOk, Verdict::kOk}));
+  EXPECT_EQ(said({1e9, 0.5e9}), (std::vector{Verdict::kOk, Verdict::kWarning}));
+  EXPECT_GT(measure_products(), 1e8);
+}
+
 }  // namespace
 }  // namespace trireme

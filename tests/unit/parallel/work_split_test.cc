@@ -190,6 +190,27 @@ TEST(WorkSplit, SharesDifferByOneAtMostAndTheLastHasTheMost) {
   }
 }
 
+TEST(WorkSplit, SharesOfUnequalReplicasAreNeighbours) {
+  for (const int runs : {0, 3}) {
+    const auto work = WorkSplit::of_shares({4, 1, 2}, {runs});
+    EXPECT_EQ(work.micro_batches(), 7);
+    EXPECT_EQ(work.runs_of_step(), 3);
+    EXPECT_EQ(work.most(), 4);
+    EXPECT_EQ(work.least(), 1);
+    EXPECT_FALSE(work.reduces_each());
+    EXPECT_EQ(numbers_of(work, 0), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(numbers_of(work, 1), (std::vector<int>{4}));
+    EXPECT_EQ(numbers_of(work, 2), (std::vector<int>{5, 6}));
+    EXPECT_EQ(work.micro(2, 1).run, 0);
+    const WorkSplit shorter = work.shortened(2);  // the largest as much shorter as it is to be
+    EXPECT_EQ(shorter.count(0), 2);
+    EXPECT_EQ(shorter.count(1), 1);
+    EXPECT_EQ(shorter.micro_batches(), 4);
+  }
+  EXPECT_THROW(WorkSplit::of_shares({4, 0}), InternalError);
+  EXPECT_THROW(WorkSplit::of_shares({4, 4}, {8}), InternalError);
+}
+
 TEST(WorkSplit, PossibleNumbers) {
   using Numbers = std::vector<int>;
   EXPECT_EQ(possible_batch_runs(8, 2), (Numbers{2, 4, 8}));

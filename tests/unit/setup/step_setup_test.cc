@@ -247,6 +247,81 @@ TEST(IslandsOfConfig, DivideTheRanks) {
             "grid.islands is 4, which does not divide 3 ranks into equal islands; 3 would");
 }
 
+TEST(WorkOfConfig, SharesFollowTheSpeedsOfTheReplicas) {
+  Config config = config_of({3, 8, 1});
+  const auto refusal = [&](int ranks = 3) {
+    return testing::message_of([&] { resolve_run_grid(config, ranks); });
+  };
+  config.batch.balance = BatchBalance::by_speed({1, 0.5, 0.5});
+  EXPECT_EQ(refusal(), "no error");
+  const GridShape grid = resolve_run_grid(config, 3);
+  const parallel::StepOptions step = step_options(config, model_of({3, 8}), grid);
+  EXPECT_TRUE(step.stage.whole_gradients);
+  EXPECT_EQ(step.work.count(0), 4);
+  EXPECT_EQ(step.work.count(1), 2);
+  EXPECT_EQ(step.work.runs_of_step(), 3);
+  config.batch.runs = 3;
+  EXPECT_EQ(refusal(), "no error");
+  // bad input: `train`: `batch.balance` with `batch.runs` other than the data replicas |
+  // batch.balance makes the share of each of the 3 data replicas one run, but batch.runs is 6:
+  // leave one out | 2
+  config.batch.runs = 6;
+  EXPECT_EQ(refusal(),
+            "batch.balance makes the share of each of the 3 data replicas one run, but batch.runs "
+            "is 6: leave one out");
+  config.batch.runs = {};
+  // bad input: `train`: `batch.balance` with a speed too few or too many | batch.balance lists 2
+  // speeds, but there are 3 data replicas: give one for each | 2
+  config.batch.balance = BatchBalance::by_speed({1, 0.5});
+  EXPECT_EQ(refusal(),
+            "batch.balance lists 2 speeds, but there are 3 data replicas: give one for each");
+  // bad input: `train`: a list in `batch.balance` for one data replica | batch.balance lists
+  // speeds, but there is one data replica and nothing to balance: leave it out | 2
+  config.grid[kDataAxes] = 1;
+  EXPECT_EQ(refusal(1),
+            "batch.balance lists speeds, but there is one data replica and nothing to balance: "
+            "leave it out");
+  config.grid[kDataAxes] = 3;
+  config.batch.balance = BatchBalance::by_speed({1, 0.5, 0.5});
+  config.batch.global = 2;
+  EXPECT_EQ(refusal(),
+            "2 micro-batches a step (batch.global 2 / batch.micro 1) are fewer than 3 data "
+            "replicas: each needs one at least");
+  // Interleaved schedules take micro-batches in groups.
+  config.batch.global = 8;
+  config.grid[Axis::kPipeline] = 2;
+  config.grid.schedule = "interleaved";
+  EXPECT_EQ(refusal(6), "no error");
+  config.batch.balance = BatchBalance::by_speed({2, 2.7, 3});
+  // bad input: `train`: shares of `batch.balance` that are no groups of an interleaved schedule |
+  // grid.schedule interleaved takes micro-batches in groups of one for each of the 2 stages, but
+  // batch.balance gives a data replica 3 a step: give other speeds, or another schedule; ... which
+  // the shares of batch.balance auto are not ... | 2
+  EXPECT_EQ(refusal(6),
+            "grid.schedule interleaved takes micro-batches in groups of one for each of the 2 "
+            "stages, but batch.balance gives a data replica 3 a step: give other speeds, or "
+            "another schedule");
+  config.batch.balance = BatchBalance::automatic();
+  EXPECT_EQ(refusal(6),
+            "grid.schedule interleaved takes micro-batches in groups of one for each of the 2 "
+            "stages, which the shares of batch.balance auto are not: give another schedule, or "
+            "leave it out");
+}
+
+TEST(WorkOfConfig, MemoryIsCheckedForTheLargestShareThatAutoCanGive) {
+  Config config = config_of({3, 12, 1});
+  config.batch.balance = BatchBalance::automatic({6, 3, 3});
+  const GridShape grid = resolve_run_grid(config, 3);
+  const parallel::WorkSplit work = work_of_step(config, grid, {});
+  EXPECT_EQ(work.count(0), 6);
+  EXPECT_EQ(largest_work(config, work).most(), 8);
+  EXPECT_EQ(largest_work(config, work).micro_batches(), 12);
+  config.batch.balance = BatchBalance::automatic({6, 3, 2});  // of another batch
+  EXPECT_FALSE(work_of_step(config, grid, {}).has_shares());
+  config.batch.balance = BatchBalance::by_speed({1, 1, 1});
+  EXPECT_EQ(largest_work(config, work_of_step(config, grid, {})).most(), 4);
+}
+
 TEST(IslandsOfConfig, MeetByARule) {
   Config config;
   const nn::ModelPlan model = model_of({1, 1});
