@@ -8,23 +8,12 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/limits.h"
+#include "trireme/config/number_list.h"
 
 namespace trireme {
 namespace {
 
 constexpr std::string_view kEvenly = "even", kByTimes = "auto";
-
-// Reads numbers between commas; nothing where one is none, or beyond the limit.
-template <class Number>
-std::optional<std::vector<Number>> numbers_in(std::string_view text, const Limit& limit) {
-  std::vector<Number> numbers;
-  for (;;) {
-    const std::size_t comma = text.find(',');
-    if (!read_value(text.substr(0, comma), numbers.emplace_back(), limit).empty()) return {};
-    if (comma == std::string_view::npos) return numbers;
-    text.remove_prefix(comma + 1);
-  }
-}
 
 }  // namespace
 

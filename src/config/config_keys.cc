@@ -332,6 +332,11 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               "that each pipeline stage holds; auto: 2 with grid.schedule interleaved, which takes "
               "any number, and what the schedule has otherwise",
               between(1, limits::kLayers), OnChange::kRounding);
+  options.add("grid.cut", grid.cut, "",
+              "where pipeline stages are cut; equal: they cost the same; auto: they take the same "
+              "time, by the speed of products that the first start measures; or the blocks of each "
+              "stage, as in 5,3",
+              {}, OnChange::kRounding);
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
               "tensor ranks share the activations between layers by position", {},
               OnChange::kRounding);

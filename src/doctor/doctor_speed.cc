@@ -4,20 +4,16 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/clock.h"
 #include "trireme/base/shares.h"
 #include "trireme/base/usual_threads.h"
 #include "trireme/doctor/doctor.h"
-#include "trireme/ops/elementwise.h"
-#include "trireme/ops/matmul.h"
+#include "trireme/ops/measured_speed.h"
 
 namespace trireme {
 namespace {
 
-constexpr double kSlowNode = 0.8;      // of the fastest node's speed
-constexpr int kMicroBatches = 8;       // of each node, of which shares are made
-constexpr double kRoundSeconds = 0.2;  // two periods of a quota of processors
-constexpr int kRounds = 3;             // the fastest counts
+constexpr double kSlowNode = 0.8;  // of the fastest node's speed
+constexpr int kMicroBatches = 8;   // of each node, of which shares are made
 
 // The part of all nodes' speed that is not used, where each has so many micro-batches.
 double lost(const std::vector<int>& shares, const std::vector<double>& speeds) {
@@ -32,25 +28,8 @@ double lost(const std::vector<int>& shares, const std::vector<double>& speeds) {
 }  // namespace
 
 double measure_products() {
-  constexpr std::int64_t kSize = 384;
   ops::Context ctx = ops::make_cpu_context(usual_threads());
-  const Tensor a = ctx.allocate({kSize, kSize}, DType::kF32);
-  const Tensor b = ctx.allocate({kSize, kSize}, DType::kF32);
-  const Tensor c = ctx.allocate({kSize, kSize}, DType::kF32);
-  ops::fill(ctx, a, 1.0f);
-  ops::fill(ctx, b, 1.0f);
-  double most = 0.0;
-  for (int round = 0; round < kRounds; ++round) {
-    const Stopwatch watch;
-    std::int64_t products = 0;
-    do {
-      ops::matmul(ctx, a, ops::Transpose::kNo, b, ops::Transpose::kNo, 0.0f, c);
-      ++products;
-    } while (watch.seconds() < kRoundSeconds);
-    const double flops = 2.0 * kSize * kSize * kSize * static_cast<double>(products);
-    most = std::max(most, flops / watch.seconds());
-  }
-  return most;
+  return ops::measured_speed(ctx);
 }
 
 void compare_speeds(std::vector<NodeFindings>& nodes) {

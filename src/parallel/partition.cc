@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::parallel {
 namespace {
@@ -87,15 +88,19 @@ struct CostOfStages {
   std::vector<double> beside;              // by part: the other parts of its stage
 };
 
+// `slowness`: of each part; empty: 1.
 CostOfStages cost_of_stages(std::span<const double> costs, std::span<const double> handed_on,
-                            std::span<const int> bounds, const PipelineLayout& layout) {
+                            std::span<const int> bounds, const PipelineLayout& layout,
+                            std::span<const double> slowness) {
   std::vector<double> parts, stages(static_cast<std::size_t>(layout.stages), 0.0);
   for (int part = 0; part < layout.parts(); ++part) {
     const auto p = static_cast<std::size_t>(part);
     const auto first = static_cast<std::size_t>(bounds[p]),
                end = static_cast<std::size_t>(bounds[p + 1]);
     double cost = end < costs.size() ? handed_on[end - 1] : 0.0;
-    for (std::size_t i = first; i < end; ++i) cost += costs[i];
+    for (std::size_t i = first; i < end; ++i) {
+      cost += slowness.empty() ? costs[i] : costs[i] * slowness[p];
+    }
     parts.push_back(cost);
     stages[static_cast<std::size_t>(layout.stage_of(part))] += cost;
   }
@@ -114,34 +119,39 @@ CostOfStages cost_of_stages(std::span<const double> costs, std::span<const doubl
 }  // namespace
 
 std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks,
-                                  std::span<const double> handed_on,
-                                  std::span<const double> beside) {
+                                  std::span<const double> handed_on, std::span<const double> beside,
+                                  std::span<const double> slowness) {
   check_arguments(costs, stages, chunks);
   TRIREME_CHECK(handed_on.empty() || handed_on.size() == costs.size(),
                 "what each block hands on, or nothing");
   const int parts = stages * chunks;
   TRIREME_CHECK(beside.empty() || beside.size() == static_cast<std::size_t>(parts),
                 "what is beside each part, or nothing");
+  TRIREME_CHECK(slowness.empty() || slowness.size() == static_cast<std::size_t>(parts),
+                "how slow each part is, or nothing");
   const int blocks = static_cast<int>(costs.size());
   std::vector<double> prefix(costs.size() + 1, 0.0);
   for (std::size_t i = 0; i < costs.size(); ++i) prefix[i + 1] = prefix[i] + costs[i];
-  // One expression for all uses, so that the cost of a run has the same bits everywhere.
-  const auto computed = [&](int first, int end) {
-    return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
+  const auto part_of = [&](int left) { return static_cast<std::size_t>(parts - left); };
+  // One expression for all uses, so that the cost of a run has the same bits everywhere. A run is
+  // the part that `left` parts begin with.
+  const auto computed = [&](int left, int first, int end) {
+    const double cost =
+        prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
+    return slowness.empty() ? cost : cost * slowness[part_of(left)];
   };
-  // The cost of a run of blocks as the part that `left` parts begin with.
   const auto run = [&](int left, int first, int end) {
     const double sent =
         end < blocks && !handed_on.empty() ? handed_on[static_cast<std::size_t>(end - 1)] : 0.0;
-    const double others = beside.empty() ? 0.0 : beside[static_cast<std::size_t>(parts - left)];
-    return computed(first, end) + sent + others;
+    const double others = beside.empty() ? 0.0 : beside[part_of(left)];
+    return computed(left, first, end) + sent + others;
   };
 
   Table bottleneck(parts, blocks), squares(parts, blocks);
   for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
-        if (computed(first, end) >= bottleneck.at(s, first)) break;  // a longer run is no better
+        if (computed(s, first, end) >= bottleneck.at(s, first)) break;  // a longer run is no better
         const double cost = std::max(run(s, first, end), bottleneck.at(s - 1, end));
         bottleneck.at(s, first) = std::min(bottleneck.at(s, first), cost);
       }
@@ -155,7 +165,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
   for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
-        if (computed(first, end) > limit) break;
+        if (computed(s, first, end) > limit) break;
         squares.at(s, first) = std::min(squares.at(s, first), square_cost(s, first, end));
       }
     }
@@ -174,9 +184,13 @@ double cost_of(const nn::BlockPlan& block) {
 }
 
 std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
-                           const nn::TrainedParameters& trained) {
+                           const nn::TrainedParameters& trained, std::span<const double> speeds) {
   const Gradients gradients(trained);
-  std::vector<double> costs, handed_on;
+  std::vector<double> costs, handed_on, slowness;
+  for (int part = 0; part < layout.parts() && !speeds.empty(); ++part) {
+    slowness.push_back(std::ranges::max(speeds) /
+                       speeds[static_cast<std::size_t>(layout.stage_of(part))]);
+  }
   for (const nn::BlockPlan& block : plan.blocks) {
     const auto i = static_cast<int>(costs.size());
     // The block's share of three computations, and of two messages, in sixths; 1 where all train.
@@ -193,22 +207,49 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
     handed_on.push_back(sent * kFlopsPerSentByte * bytes);
   }
   const auto cut = [&](std::span<const double> beside) {
-    return partition_blocks(costs, layout.stages, layout.chunks, handed_on, beside);
+    return partition_blocks(costs, layout.stages, layout.chunks, handed_on, beside, slowness);
   };
   std::vector<int> best = cut({});
   // A V's order of computations is made for parts that take equally long.
   const bool loops = layout.order == PipelineLayout::Order::kLoop;
   if (layout.chunks == 1 || layout.stages == 1 || !loops) return best;
-  CostOfStages least = cost_of_stages(costs, handed_on, best, layout);
+  CostOfStages least = cost_of_stages(costs, handed_on, best, layout, slowness);
   for (;;) {
     const std::vector<int> next = cut(least.beside);
-    CostOfStages found = cost_of_stages(costs, handed_on, next, layout);
+    CostOfStages found = cost_of_stages(costs, handed_on, next, layout, slowness);
     if (std::pair(found.bottleneck, found.squares) >= std::pair(least.bottleneck, least.squares)) {
       return best;
     }
     best = next;
     least = std::move(found);
   }
+}
+
+std::vector<int> parts_of_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
+                                std::span<const int> cut, const nn::TrainedParameters& trained) {
+  if (cut.empty()) return cut_model(plan, layout, trained);
+  const auto given = static_cast<int>(cut.size());
+  if (given != layout.parts()) {
+    const std::string stages = counted(layout.stages, "stage");
+    throw ConfigError(fmt::format(
+        "grid.cut lists {}, but there are {}: give the blocks of each", counted(given, "number"),
+        layout.chunks == 1
+            ? stages
+            : fmt::format("{} of {} parts each (grid.chunks)", stages, layout.chunks)));
+  }
+  std::vector<int> bounds{0};
+  std::int64_t blocks = 0;
+  for (const int part : cut) {
+    blocks += part;
+    bounds.push_back(static_cast<int>(std::min<std::int64_t>(blocks, std::ssize(plan.blocks))));
+  }
+  if (blocks != std::ssize(plan.blocks)) {
+    throw ConfigError(
+        fmt::format("grid.cut lists {} blocks in all, but the model has {}, of which the first and "
+                    "the last are the embedding and the head",
+                    blocks, plan.blocks.size()));
+  }
+  return bounds;
 }
 
 int part_with(std::span<const int> bounds, int block) {

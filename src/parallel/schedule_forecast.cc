@@ -25,7 +25,7 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
                                    const nn::ModelPlan& model, const ForecastStep& step) {
-  const std::vector<int> bounds = cut_model(model, layout, step.trained);
+  const std::vector<int> bounds = parts_of_model(model, layout, step.cut, step.trained);
   const ScheduleCosts costs{
       .parts = costs_of_parts(model.blocks, bounds, step.recomputed, step.trained),
       .in_order = step.in_order};

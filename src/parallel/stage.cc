@@ -42,7 +42,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       layout_{grid.extent(Axis::kPipeline), options.chunks, options.order},
       collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)),
       together_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::together)) {
-  bounds_ = cut_model(plan, layout_, options.trained);
+  bounds_ = parts_of_model(plan, layout_, options.cut, options.trained);
   for (const nn::BlockPlan& block : plan.blocks) boundaries_.push_back(block.boundary);
 
   nn::BuildContext build{

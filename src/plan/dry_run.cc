@@ -205,7 +205,7 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
   const parallel::PipelineLayout layout{stages, input.step.stage.chunks, input.step.stage.order};
   const std::vector<int> bounds =
-      parallel::cut_model(input.model, layout, input.step.stage.trained);
+      parallel::parts_of_model(input.model, layout, input.step.stage.cut, input.step.stage.trained);
   std::map<std::vector<double>, std::vector<int>> alike;
   for (int stage = 1; stage < stages - 1; ++stage) {
     alike[costs_of_stage(input, layout, bounds, stage)].push_back(stage);

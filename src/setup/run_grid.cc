@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shares.h"
+#include "trireme/parallel/partition.h"
 #include "trireme/parallel/trainer_step.h"
 
 namespace trireme {
@@ -333,6 +334,12 @@ std::string keep_same_bits(Config& config, int ranks) {
 void check_model_fits_grid(const Config& config, const models::Model& model,
                            const GridShape& grid) {
   model.check_grid(grid);
+  const StageCut& cut = config.grid.cut;
+  if (!cut.is_auto() && !cut.blocks().empty()) {
+    const auto layout =
+        parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
+    parallel::parts_of_model(model.plan, layout, cut.blocks());
+  }
   check_step_size(config, model);
   const std::int64_t context = model.plan.length;
   const std::int64_t of_sample = model.plan.rows == 0 ? context : model.plan.rows;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +50,7 @@ std::size_t held(const Config& config, const nn::ModelPlan& model, const GridSha
   step.schedule = usual.schedule;
   step.stage.chunks = usual.stage.chunks;
   step.stage.order = usual.stage.order;
+  step.stage.cut = usual.stage.cut;
   return plan::most_gradients(
       {.model = model, .step = std::move(step), .grid = grid, .micro = config.batch.micro});
 }
@@ -91,18 +93,30 @@ Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, co
                     : "a data replica adds up its runs before it reduces them"};
 }
 
+// Whether what grid.cut auto has come to is of so many parts and blocks.
+bool cut_fits(const std::vector<int>& cut, const nn::ModelPlan& model,
+              const parallel::PipelineLayout& layout) {
+  return std::ssize(cut) == layout.parts() &&
+         std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) == std::ssize(model.blocks);
+}
+
 // Returns all options but what gradients_of_step decides.
-parallel::StepOptions options_without_runs(const Config& config, const nn::ModelPlan& model) {
+parallel::StepOptions options_without_runs(const Config& config, const nn::ModelPlan& model,
+                                           const GridShape& grid) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.stage.trained = nn::trained_parameters(model, frozen_parameters(config.optim));
   options.schedule = config.grid.schedule;
-  // The number of stages is that of the grid.
-  const auto layout = parallel::schedule_layout(config.grid.schedule, 1, config.grid.chunks);
+  const auto layout =
+      parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
+  options.stage.cut = config.grid.cut.blocks();
+  if (config.grid.cut.is_auto() && !cut_fits(options.stage.cut, model, layout)) {
+    options.stage.cut.clear();
+  }
   options.stage.whole_weights = !config.shard.divides_weights();
   options.stage.prefetch = config.shard.prefetch;
   if (config.recompute.mode == "full") {
@@ -158,7 +172,7 @@ std::optional<parallel::MeetingRule> meeting_rule(const Config& config,
 
 parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
                                    const GridShape& grid) {
-  parallel::StepOptions options = options_without_runs(config, model);
+  parallel::StepOptions options = options_without_runs(config, model, grid);
   options.optimizer.check(model, options.stage.trained.frozen);
   gradients_of_step(config, model, grid, options).choose_for(options);
   return options;
@@ -166,7 +180,8 @@ parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& mo
 
 std::string why_whole_gradients_stay(const Config& config, const nn::ModelPlan& model,
                                      const GridShape& grid) {
-  return gradients_of_step(config, model, grid, options_without_runs(config, model)).why_whole;
+  return gradients_of_step(config, model, grid, options_without_runs(config, model, grid))
+      .why_whole;
 }
 
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,

@@ -188,7 +188,8 @@ std::string stages_text(const StartedRun& run) {
       {.micro_batches = options.work.most(),
        .recomputed = options.runs.recomputed(),
        .in_order = pipeline.exchanges_in_order(run.device.context.device.kind),
-       .trained = stage.options().trained});
+       .trained = stage.options().trained,
+       .cut = stage.options().cut});
   return fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time", stages(run.plan, stage),
                      schedule, 100 * forecast.idle);
 }

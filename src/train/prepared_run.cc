@@ -13,6 +13,7 @@
 #include "trireme/setup/step_setup.h"
 #include "trireme/setup/step_traffic.h"
 
+#include "train/cut_stages.h"
 #include "train/fabric_recorder.h"
 #include "train/micro_before.h"
 #include "train/planned_samples.h"
@@ -44,8 +45,8 @@ std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
 
 // Collective. The checkpoint that this start goes on from, where what it has settled may count.
 std::optional<Checkpoint> settled_before(Communicator& world, const Config& config) {
-  const bool settles =
-      !micro_of_keys(config) || may_have_settled_rate(config) || config.batch.balance.is_auto();
+  const bool settles = !micro_of_keys(config) || may_have_settled_rate(config) ||
+                       config.batch.balance.is_auto() || config.grid.cut.is_auto();
   if (!settles) return {};
   try {
     return StartingPoint::foresee(world, folder_of_job(config), config.run.resume).checkpoint;
@@ -122,11 +123,16 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   std::string why_micro =
       settle_micro_here(runtime, device, model, grid, micro_before(checkpoint, config), config);
   std::string why_shares = take_over_shares(checkpoint, device, grid, config);
+  std::string why_cut = take_over_cut(checkpoint, model, grid, config);
   const ShardChoice shards = choose_shards(runtime, config, model, device, network, grid);
   auto validation_data = open_validation_data(runtime, config, task, *train_data);
   phases.done("data");
   Placement placement =
       place_grid(runtime, config.grid.order, shards.shape, shards.traffic, network.network);
+  if (why_cut.empty() && config.grid.cut.is_auto()) {
+    why_cut = settle_cut(runtime, device.context, placement.order, shards.shape, model, config);
+    check_memory_here(dry_run_input(config, model, shards.shape), runtime, device, usual_remedies);
+  }
   std::optional<FabricRecord> fabric;
   if (runtime.rank() == 0 && config.grid.islands == 1) {
     fabric =
@@ -141,6 +147,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .sample = sample,
           .bits = std::move(bits),
           .why_shares = std::move(why_shares),
+          .why_cut = std::move(why_cut),
           .why_micro = std::move(why_micro),
           .settled_rate = std::move(settled_rate),
           .rates = std::move(rates),

@@ -39,6 +39,7 @@ struct RunPlan {
   Shape sample;  // of the task
   BitsOfStart bits;
   std::string why_shares;  // what batch.balance auto begins with; empty: it is not auto
+  std::string why_cut;     // likewise, of grid.cut
   std::string why_micro;   // why batch.micro is what it is; empty: the keys say so
   SettledRate settled_rate;
   std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves

@@ -532,7 +532,8 @@ std::vector<std::string> RunCheckpoints::rounding_since(const Checkpoint& checkp
   const bool keeps = keeps_bits(checkpoint);
   std::erase_if(changes, [&](const ChangedSetting& change) {
     const bool kept = change.name == "grid.schedule" || change.name == "grid.chunks" ||
-                      change.name == "batch.runs" || change.name.starts_with("shard.");
+                      change.name == "grid.cut" || change.name == "batch.runs" ||
+                      change.name.starts_with("shard.");
     return change.on_change != OnChange::kRounding || (keeps && kept);
   });
   std::vector<std::string> rounding;

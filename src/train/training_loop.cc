@@ -138,6 +138,7 @@ void TrainingLoop::tell_start(const std::string& network) const {
                             .network = network}));
   if (!run.why_micro.empty()) print_line(run.why_micro);
   if (!run.why_shares.empty()) print_line(run.why_shares);
+  if (!run.why_cut.empty()) print_line(run.why_cut);
   if (!run.settled_rate.said.empty()) print_line(run.settled_rate.said);
   const Config::Optim& optim = run.config.optim;
   if (optim.average != "none" && std::int64_t{optim.average_from} >= total_steps()) {

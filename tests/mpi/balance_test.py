@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a very small GPT on data replicas whose shares of a step follow their speed.
+"""Trains a very small GPT on data replicas whose shares of a step follow their speed, and on such stages.
 
 usage: balance_test.py TRIREME MPIEXEC CHECKPOINT_DIFFERENCE
 """
@@ -78,6 +78,25 @@ class Balance(ProgramTest):
                               "--batch.balance", "1e3,1", "--shard.stage", 1)
             self.assertIn("over 2 data replicas: 7, 1\n", told)
             self.expect_close(schedule, "even", 3)
+
+    def test_stages_that_are_cut_elsewhere(self):
+        """Embedding, two blocks and head; no cut changes a bit."""
+        self.train("equal", 2, "--grid.pipeline", 2)
+        told = self.train("listed", 2, "--grid.pipeline", 2, "--grid.cut", "1,3")
+        self.assertIn("embedding | blocks.0 to head; schedule", told)
+        told = self.train("rated", 2, "--grid.pipeline", 2, "--grid.cut", "auto", "--run.steps", 2)
+        cut = re.search(r"(?m)^grid.cut auto: stages of (\d, \d) blocks, by [0-9.]+ to [0-9.]+ GFLOP/s in products$", told)
+        self.assertTrue(cut, told)
+        told = self.train("rated", 2, "--grid.pipeline", 2, "--grid.cut", "auto")
+        self.assertIn(f"grid.cut auto: stages of {cut[1]} blocks, as before\n", told)
+        self.assertNotIn("grid.cut was", told)
+        for run in ("listed", "rated"):
+            done = subprocess.run([self.difference, "--bits", self.checkpoint(run, 3), self.checkpoint("equal", 3)],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, "", run)
+        self.expect_refusal(2, "grid.cut lists 3 numbers, but there are 2 stages",
+                            *self.flags("none", "--grid.pipeline", 2, "--grid.cut", "1,2,1"),
+                            before=[self.mpiexec, "-n", 2])
 
     def slowed(self, run, *more):
         """A run whose second replica stands still for nine of ten parts of the time."""

@@ -14,6 +14,7 @@
 #include "trireme/comm/grid_shape.h"
 #include "trireme/config/batch_balance.h"
 #include "trireme/config/micro_size.h"
+#include "trireme/config/stage_cut.h"
 #include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
@@ -106,6 +107,7 @@ struct Config {
   struct Grid : GridRequest {
     std::string schedule = "1f1b";
     std::optional<int> chunks;  // on each stage; the schedule decides if it is not given
+    StageCut cut = {};
     bool sequence_parallel = false;
     std::string order = "auto";  // or "rank", or the path of a file
     int islands = 1;

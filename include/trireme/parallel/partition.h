@@ -18,11 +18,13 @@ namespace trireme::parallel {
 // those of part p. The split minimizes the cost of the most expensive part (exactly, by dynamic
 // programming). Ties are broken by the least sum of squared costs, then by fewer blocks in the
 // earlier parts, of which more micro-batches are held. The result depends on the arguments alone,
-// so it is the same on every rank. `beside` adds to the cost of each part, where it is given.
+// so it is the same on every rank. `beside` adds to the cost of each part, where it is given, and
+// `slowness` multiplies its own.
 // Throws ConfigError if there are more parts than blocks.
 std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks = 1,
                                   std::span<const double> handed_on = {},
-                                  std::span<const double> beside = {});
+                                  std::span<const double> beside = {},
+                                  std::span<const double> slowness = {});
 
 // How many FLOPs a machine does while one byte moves from or to memory, and while one is sent to
 // another stage. Every rank must cut a model alike, and a dry run of a machine that is not here
@@ -43,9 +45,17 @@ double cost_of(const nn::BlockPlan& block);
 // fewer blocks. This is no longer exact: the model is cut again, each part weighed with the others
 // of its stage, as long as that gains. Where some parameters are frozen, a block costs the forward
 // and those of its two gradients that are computed, and boundaries before the first block that
-// trains carry no gradient.
+// trains carry no gradient. `speeds` are those of the stages, in any unit; without any they are
+// equal.
 std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
-                           const nn::TrainedParameters& trained = {});
+                           const nn::TrainedParameters& trained = {},
+                           std::span<const double> speeds = {});
+
+// The parts of a model whose numbers of blocks are given, as `cut`; where that is empty, those of
+// cut_model. Throws ConfigError where the numbers are not those of the parts, or of all blocks.
+std::vector<int> parts_of_model(const nn::ModelPlan& plan, const PipelineLayout& layout,
+                                std::span<const int> cut,
+                                const nn::TrainedParameters& trained = {});
 
 // Returns the part that has the block.
 int part_with(std::span<const int> bounds, int block);

@@ -29,6 +29,7 @@ struct ForecastStep {
   int recomputed = 0;     // as in costs_of_parts
   bool in_order = false;  // ScheduleCosts::in_order
   nn::TrainedParameters trained = {};
+  std::vector<int> cut = {};  // as in StageOptions
 };
 
 // takes_micro_batches holds. The time this takes does not grow with the number of micro-batches

@@ -30,6 +30,7 @@ struct StageOptions {
   // How the model's parts lie on the stages.
   int chunks = 1;
   PipelineLayout::Order order = PipelineLayout::Order::kLoop;
+  std::vector<int> cut = {};  // the blocks of each part (parts_of_model); empty: by their cost
   // Whether each rank along Axis::kShard holds whole weights all the time. Otherwise it gathers
   // them for each run of blocks, `prefetch` runs ahead. It matters where the axis has several
   // ranks.

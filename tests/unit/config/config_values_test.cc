@@ -277,6 +277,24 @@ TEST(Config, SharesBySpeedNeedReplicasThatWaitForNobodyWithinAStep) {
   EXPECT_EQ(refused({"--shard.stage", "1"}), "no error");
 }
 
+TEST(Config, StagesAreCutEquallyByBlocksOrByRate) {
+  for (const std::string value : {"equal", "auto", "auto 5,3", "5,3"}) {
+    const Config config = parsed({"--grid.cut", value});
+    EXPECT_EQ(write_value(config.grid.cut), value);
+    EXPECT_EQ(config_from_ini(config_to_ini(config), "a file").grid.cut, config.grid.cut);
+  }
+  EXPECT_EQ(parsed({"--grid.cut", "auto 5,3"}).grid.cut.blocks(), (std::vector{5, 3}));
+  EXPECT_TRUE(parsed({}).grid.cut.blocks().empty());
+  for (const std::string value : {"", "5,", "5,0", "5,-3", "5,2.5", "auto 0"}) {
+    // bad input: `train`: `grid.cut` with what is no number of blocks | --grid.cut 5,0: must be
+    // equal, auto, or the blocks of each stage, 1 at least, as in 5,3 | 2
+    EXPECT_EQ(refusal({"--grid.cut", value}),
+              fmt::format("--grid.cut {}: must be equal, auto, or the blocks of each stage, 1 at "
+                          "least, as in 5,3",
+                          value));
+  }
+}
+
 TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   Config config;
   config.batch.global = 24;

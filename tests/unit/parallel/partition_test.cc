@@ -10,6 +10,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 
+#include "support/message_of.h"
+
 namespace trireme::parallel {
 namespace {
 
@@ -145,6 +147,42 @@ TEST(Partition, ABlockThatMemoryBoundsWeighsMoreThanItsFlops) {
   EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 2, 7}));
   for (nn::BlockPlan& block : plan.blocks) block.bytes = 0.0;
   EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 1, 7}));
+}
+
+TEST(Partition, ASlowStageGetsFewerBlocks) {
+  nn::ModelPlan plan;
+  plan.blocks.assign(9, {.name = "block", .flops = 1e6, .build = {}});
+  const auto cut = [&](const PipelineLayout& layout, std::vector<double> speeds) {
+    return cut_model(plan, layout, {}, speeds);
+  };
+  EXPECT_EQ(cut({.stages = 2}, {2e9, 1e9}), (std::vector{0, 6, 9}));
+  EXPECT_EQ(cut({.stages = 3}, {1e9, 7e9, 1e9}), (std::vector{0, 1, 8, 9}));
+  EXPECT_EQ(cut({.stages = 3}, {5e9, 5e9, 5e9}), cut_model(plan, {.stages = 3}));
+  // A stage of two chunks is slow in both. What two chunks have is not exact.
+  EXPECT_EQ(cut({.stages = 2, .chunks = 2}, {2e9, 1e9}), (std::vector{0, 3, 4, 8, 9}));
+}
+
+TEST(Partition, BlocksThatAreGivenMustBeThoseOfTheModel) {
+  nn::ModelPlan plan;
+  plan.blocks.assign(9, {.name = "block", .flops = 1e6, .build = {}});
+  const auto refusal = [&](const PipelineLayout& layout, std::vector<int> cut) {
+    return testing::message_of([&] { parts_of_model(plan, layout, cut); });
+  };
+  EXPECT_EQ(parts_of_model(plan, {.stages = 2}, std::vector{8, 1}), (std::vector{0, 8, 9}));
+  EXPECT_EQ(parts_of_model(plan, {.stages = 2}, {}), cut_model(plan, {.stages = 2}));
+  // bad input: `train`: `grid.cut` with numbers for other stages than the grid's | grid.cut lists 2
+  // numbers, but there are 3 stages: give the blocks of each | 2
+  EXPECT_EQ(refusal({.stages = 3}, {8, 1}),
+            "grid.cut lists 2 numbers, but there are 3 stages: give the blocks of each");
+  EXPECT_EQ(refusal({.stages = 2, .chunks = 2}, {9}),
+            "grid.cut lists 1 number, but there are 2 stages of 2 parts each (grid.chunks): give "
+            "the blocks of each");
+  // bad input: `train`: `grid.cut` with more or fewer blocks than the model's | grid.cut lists 10
+  // blocks in all, but the model has 9, of which the first and the last are the embedding and the
+  // head | 2
+  EXPECT_EQ(refusal({.stages = 2}, {8, 2}),
+            "grid.cut lists 10 blocks in all, but the model has 9, of which the first and the last "
+            "are the embedding and the head");
 }
 
 // A block before all that trains computes its forward alone, one behind it no weight gradient.
