@@ -142,6 +142,13 @@ void check_islands(const JobTemplate& job_template, const Config& config,
         fmt::format("--islands {} is given, but template {} has one job for a run: use islands",
                     request.islands.array, job_template.name));
   }
+  // Members of smaller numbers may be there already.
+  const int most = given ? request.islands.most() : 0;
+  if (has_members && config.sync.quorum > most) {
+    throw ConfigError(fmt::format(
+        "sync.quorum is {}, but with --islands {} the run has {} members at most: give less",
+        config.sync.quorum, request.islands.array, most));
+  }
   if (config.sync.is_member() && (has_members || job_template.uses("RUN_FOLDER"))) {
     throw ConfigError(fmt::format(
         "sync.member is {}, but {}: leave it out", config.sync.member,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -121,6 +122,11 @@ std::string read_value(std::string_view text, IslandNumbers& value, const Limit&
   if (parts.size() == 1) numbers.array = fmt::format("{}-{}", parts[0].least, parts[0].most);
   value = std::move(numbers);
   return "";
+}
+
+// They are in rising order.
+int IslandNumbers::most() const {
+  return std::atoi(array.c_str() + array.find_last_of(",-") + 1);
 }
 
 std::string write_value(const IslandNumbers& value) {

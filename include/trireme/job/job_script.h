@@ -50,6 +50,7 @@ inline std::string value_placeholder(const NodeRange&) {
 // The numbers of the members that jobs carry, in order: "1-8", "1,3,5", or "8" for "1-8".
 struct IslandNumbers {
   std::string array;  // as sbatch takes it; empty: none
+  int most() const;   // the largest; 0: none
   bool operator==(const IslandNumbers&) const = default;
 };
 std::string read_value(std::string_view text, IslandNumbers& value, const Limit& limit);

@@ -239,6 +239,15 @@ TEST_F(Job, MembersOfARunAreAnArrayOfJobs) {
   config_.sync.outer = "nesterov";
   EXPECT_EQ(script(islands + " @LOG@\n# @OPTIONS@\n").find("2 1-8 run %x-%A_%a.out\n"), 0);
   EXPECT_EQ(script(islands + "\n# @OPTIONS@\n").find("member"), std::string::npos);
+  // bad input: `job`: a quorum above the members | sync.quorum is 9, but with --islands 1-8 the run
+  // has 8 members at most: give less | 2
+  config_.sync.quorum = 9;
+  EXPECT_EQ(refusal(islands),
+            "sync.quorum is 9, but with --islands 1-8 the run has 8 members at most: give less");
+  request_.islands.array = "3,9-10";
+  EXPECT_EQ(refusal(islands), "no error");
+  config_.sync.quorum = 1;
+  request_.islands.array = "1-8";
   // bad input: `job`: `--islands` is missing, is none, or is for a template that is one job |
   // --islands 1-8 is given, but template chain has one job for a run: use islands | 2
   EXPECT_EQ(refusal(),
