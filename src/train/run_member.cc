@@ -146,14 +146,13 @@ RunMember::RunMember(Parts parts)
       journal_(parts.journal),
       wants_stop_(std::move(parts.wants_stop)),
       every_(steps_between_meetings(run_.config).value()),
-      last_update_(rules_of(run_.config).updates),
       meeting_(run_.device.context, run_.step, run_.islands.across(),
                meeting_rule(run_.config, run_.model.plan).value()),
       steps_(parts.steps) {
   const std::int64_t incarnation =
       world().all_reduce_host(leads() ? run_.folder.generation() : 0, ReduceOp::kMax);
   world().read_once([&] {
-    if (leads()) shared_ = std::make_unique<Shared>(*this, run_.config, incarnation);
+    shared_ = std::make_unique<Shared>(*this, run_.config, incarnation);
     return std::string();
   });
 }
@@ -224,7 +223,7 @@ std::optional<RunMember::Leg> RunMember::next() {
     finished_ = true;
     made_last_ = last->boolean();
     world().read_once([&] {
-      if (leads()) keep_last_state();
+      keep_last_state();
       return std::string();
     });
   } else if (const Json* start = end.find("start")) {
@@ -321,8 +320,7 @@ void RunMember::deliver(std::int64_t steps, std::int64_t targets, double seconds
   delivery.step_seconds = seconds;
   delivery.finite = meeting_.start(0, targets);
   meeting_.arrive(0);
-  const std::string file =
-      world().read_once([&] { return leads() ? shared_->island.gradient_file() : std::string(); });
+  const std::string file = world().read_once([&] { return shared_->island.gradient_file(); });
   if (delivery.finite) {
     std::vector<TensorSlice> slices = states(/*owned_only=*/true);
     for (const parallel::Meeting::Outer& outer : meeting_.outer()) {
@@ -339,10 +337,8 @@ void RunMember::deliver(std::int64_t steps, std::int64_t targets, double seconds
   delivery.gradient.name = file;
   meeting_.drop(0);
   world().read_once([&] {
-    if (leads()) {
-      run_.folder.check_still_ours();
-      shared_->island.deliver(std::move(delivery));
-    }
+    run_.folder.check_still_ours();
+    shared_->island.deliver(std::move(delivery));
     return std::string();
   });
   journal_.note(steps_, "delivered", stopwatch.seconds(),

@@ -106,7 +106,7 @@ class RunMember : private IslandWork {
   RunCheckpoints& checkpoints_;
   RunJournal& journal_;
   std::function<bool()> wants_stop_;
-  std::int64_t every_, last_update_;
+  std::int64_t every_;
   parallel::Meeting meeting_;
   std::optional<TensorFile> held_;  // the outer state that the meeting has
   std::optional<Leg> leg_;
