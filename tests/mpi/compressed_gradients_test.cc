@@ -15,6 +15,7 @@
 
 #include "support/equality.h"
 #include "support/mpi_test.h"
+#include "support/plain_quantize.h"
 #include "support/small_model.h"
 
 namespace trireme::testing {
@@ -165,34 +166,9 @@ class Reference {
     return {.grid = {}, .bits = 32, .micro_batches = 1, .order = {runtime().rank()}};
   }
 
-  // v = its codes' values, and kept = what that loses. A block has elements of one parameter in 256
-  // neighbours of the group's memory.
   void quantize(const nn::FlatGroup& group, Doubles& v, Doubles& kept) const {
-    for (const nn::Parameter* parameter : group.parameters()) {
-      std::int64_t begin = parameter->offset_in_group();
-      const std::int64_t end = begin + parameter->placement().local.elements();
-      while (begin < end) {
-        const std::int64_t next = std::min(end, (begin / 256 + 1) * 256);
-        quantize_block(v, kept, static_cast<std::size_t>(begin), static_cast<std::size_t>(next));
-        begin = next;
-      }
-    }
-  }
-  void quantize_block(Doubles& v, Doubles& kept, std::size_t begin, std::size_t end) const {
-    double most = 0.0;
-    for (std::size_t i = begin; i < end; ++i) {
-      v[i] += kept[i];
-      if (std::abs(v[i]) > std::abs(most) || v[i] == std::abs(most)) most = v[i];
-    }
-    int exponent = 0;
-    const double fraction = std::frexp(most / 128.0, &exponent);
-    const double up = std::copysign(std::ceil(std::abs(fraction) * 256), fraction);
-    const double scale = -std::ldexp(up, exponent - 8);  // rounded away from zero to bf16
-    for (std::size_t i = begin; i < end; ++i) {
-      const double code = scale == 0.0 ? 0.0 : std::min(std::nearbyint(v[i] / scale), 127.0);
-      kept[i] = feedback_ ? v[i] - code * scale : 0.0;
-      v[i] = code * scale;
-    }
+    quantize_group(group, 8, v, kept);
+    if (!feedback_) std::ranges::fill(kept, 0.0);
   }
 
   void take_step(int step) {

@@ -17,6 +17,7 @@
 #include "trireme/tensor/copy.h"
 
 #include "support/mpi_test.h"
+#include "support/plain_quantize.h"
 
 namespace trireme::testing {
 namespace {
@@ -43,28 +44,9 @@ Tensor tensor_of(Floats& x) {
   return Tensor::wrap(std::span(x));
 }
 
-// v = its code's value, and kept = what that loses; in blocks of 256.
 void quantize(int bits, Doubles& v, Doubles& kept) {
   for (std::size_t first = 0; first < v.size(); first += 256) {
-    const std::size_t end = std::min(v.size(), first + 256);
-    double largest = 0.0;
-    for (std::size_t i = first; i < end; ++i) {
-      v[i] += kept[i];
-      if (std::abs(v[i]) > std::abs(largest) || v[i] == std::abs(largest)) largest = v[i];
-    }
-    int exponent = 0;
-    const double fraction = std::frexp(std::ldexp(largest, 1 - bits), &exponent);
-    const double up = std::copysign(std::ceil(std::abs(fraction) * 256), fraction);
-    const double scale = -std::ldexp(up, exponent - 8), top = std::ldexp(1.0, bits - 1) - 1;
-    const auto inverse = scale == 0.0 ? 0.0f : static_cast<float>(1.0 / scale);
-    for (std::size_t i = first; i < end; ++i) {
-      const auto v_in_fp32 = static_cast<float>(v[i]);
-      const double code = std::nearbyint(static_cast<double>(v_in_fp32 * inverse));
-      double value = std::min(code, top) * scale;
-      if (bits == 16) value = static_cast<double>(static_cast<float>(BFloat16(v_in_fp32)));
-      kept[i] = v[i] - value;
-      v[i] = value;
-    }
+    quantize_block(bits, v, kept, first, std::min(v.size(), first + 256));
   }
 }
 
