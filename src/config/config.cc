@@ -210,6 +210,8 @@ void check_member(const Config& config) {
   refuse(sync.fragments > 1, "sync.fragments", sync.fragments, kFiles);
   refuse(sync.delay > 0, "sync.delay", sync.delay, kFiles);
   refuse(sync.reduce != "fp32", "sync.reduce", sync.reduce, kFiles);
+  refuse(config.eval.weights != "last", "eval.weights", config.eval.weights,
+         "members (sync.member) evaluate the outer weights, which have no average");
 }
 
 void check_sync(const Config& config) {

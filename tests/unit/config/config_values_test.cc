@@ -136,6 +136,9 @@ TEST(Config, MembersAreOneIsland) {
                     "out",
                     key, value));
   }
+  EXPECT_EQ(refusal({"--sync.member", "a", "--optim.average", "ema", "--eval.weights", "average"}),
+            "eval.weights is average, but members (sync.member) evaluate the outer weights, which "
+            "have no average: leave it out");
   for (const char* key : {"sync.patience", "sync.quorum", "sync.stale", "sync.silence"}) {
     EXPECT_EQ(refused(key, "1"), "no error");
   }
