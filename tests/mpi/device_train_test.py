@@ -135,6 +135,20 @@ class OnADevice(ProgramTest):
         self.assertNotEqual(in_bf16, losses(gpu))
         self.expect_close(in_bf16, losses(self.train("cpu-bf16", "cpu", *rounded)), 5e-3)
 
+    def test_few_bits_and_islands_as_on_the_cpu(self):
+        """Codes of numbers at a tie may differ, so that weights agree to a part of a step's change."""
+        for name, flags in (("compress", ("--comm.compress", "int8")),
+                            ("islands", ("--grid.islands", 2, "--sync.every", 2, "--sync.reduce", "int4",
+                                         "--sync.delay", 1))):
+            with self.subTest(name):
+                runs = {device: self.train(f"{name}-{device}", device, *GPT, *flags, before=(self.mpiexec, "-n", 2))
+                        for device in ("cpu", "cuda")}
+                self.expect_close(runs["cuda"], runs["cpu"], 2e-3)
+                self.expect_close_weights(f"{name}-cuda", f"{name}-cpu", 2e-3)
+        for device in ("cpu", "cuda"):
+            self.expect_done(*self.arguments(f"member-{device}", device, *GPT, "--sync.member", "a", "--sync.every", 2))
+        self.expect_close_weights("member-cuda", "member-cpu", 1e-4)
+
     def test_ranks_share_a_gpu(self):
         whole = self.train("one", "cpu", *GPT, "--grid.sequence_parallel", "false")
         grids = {(2, 1, 2): GPT, (1, 2, 2): (*GPT, "--grid.sequence_parallel", "true"), (2, 2, 1): GPT}
