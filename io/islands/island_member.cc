@@ -166,8 +166,7 @@ bool IslandMember::start() {
     return false;
   }
   if (!work_.load(*newest_)) {
-    waits_for_ =
-        fmt::format("{}, which its record names, is not there", folder_.said(newest_->state.name));
+    waits_for_ = words_on_absent(newest_->state.name);
     return false;
   }
   settled_with_ = newest_->number;
@@ -277,6 +276,10 @@ void IslandMember::see_deliveries(const OuterMember& of, MemberSeen& seen) {
   }
 }
 
+std::string IslandMember::words_on_absent(const std::string& file) const {
+  return folder_.said(file) + ", which a record or a delivery names, is not there";
+}
+
 // Makes the state of a record and publishes it. The file has a name that nobody has used, so that
 // what may be published already is never written again.
 void IslandMember::make_next(OuterRecord record) {
@@ -290,6 +293,7 @@ void IslandMember::make_next(OuterRecord record) {
     damaged_.insert(damaged_.end(), made.damaged.begin(), made.damaged.end());
     record.state.checksum = std::move(made.checksum);
     if (record.state.checksum.empty()) {
+      if (!made.absent.empty()) waits_for_ = words_on_absent(made.absent);
       folder_.remove(record.state.name);
       return;
     }

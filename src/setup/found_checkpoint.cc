@@ -28,6 +28,16 @@ std::string checkpoint_folder(const std::string& where) {
 
 // Why a folder has no checkpoint.
 std::string words_on_none(const std::string& folder) {
+  if (const auto files = names_in(folder + "/outer", kOfWeights)) {
+    std::string newest;
+    for (const std::string& file : *files) {
+      if (file.starts_with("state-") && file.ends_with(".h5")) newest = std::max(newest, file);
+    }
+    return fmt::format(
+        "no checkpoint is there: several jobs carry the run in this folder, whose last state "
+        "becomes one; until then name a state in its folder outer{}",
+        newest.empty() ? "" : ", as " + shown(folder + "/outer/" + newest));
+  }
   const std::vector<std::string> names =
       names_in(folder, kOfWeights).value_or(std::vector<std::string>());
   const auto is_foreign = [](const std::string& name) { return name.ends_with(".safetensors"); };

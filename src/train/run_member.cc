@@ -100,7 +100,7 @@ void check_members(Communicator& world, const Config& config) {
   if (changes.empty()) return;
   throw ConfigError(
       fmt::format("{}: the run that members carry there has other settings: {}; give this job "
-                  "those of the run, or another run.folder",
+                  "those of the run, or another run.folder (run.start_from takes its weights)",
                   origin, changes));
 }
 
@@ -384,9 +384,11 @@ IslandWork::Made RunMember::next_state(const OuterRecord& previous,
   Made made;
   made.checksum = result.at("checksum").text();
   for (const Json& one : result.at("damaged").items()) made.damaged.push_back(file_of(one));
+  made.absent = result.at("absent").text();
   // What has been delivered shows itself sooner or later, unless somebody removed it.
   for (const Json& one : result.at("missing").items()) {
     const TensorFile missing = file_of(one);
+    made.absent = missing.name;
     const double now = shared_->clock.seconds();
     const double since = shared_->missing_since.emplace(missing.name, now).first->second;
     if (now - since > run_.config.sync.silence) made.damaged.push_back(missing);
@@ -402,9 +404,13 @@ Json RunMember::make_first(const std::string& file) {
 }
 
 Json RunMember::make_next(const Json& command) {
-  Json result =
-      Json::object({{"checksum", ""}, {"damaged", Json::array()}, {"missing", Json::array()}});
-  if (!hold(file_of(command.at("state")))) return result;
+  Json result = Json::object(
+      {{"checksum", ""}, {"damaged", Json::array()}, {"missing", Json::array()}, {"absent", ""}});
+  const TensorFile state = file_of(command.at("state"));
+  if (!hold(state)) {
+    result["absent"] = state.name;
+    return result;
+  }
   std::vector<Checkpoint> learned;
   std::vector<double> weights;
   bool whole = true;

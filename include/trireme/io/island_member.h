@@ -97,6 +97,7 @@ class IslandWork {
   struct Made {
     std::string checksum;               // of the state; empty: it was not made
     std::vector<TensorFile> damaged{};  // outer gradients that can be read and are wrong
+    std::string absent{};               // a file that is needed and is not there
   };
   // Writes and syncs the state after `previous` to `file`: adds the outer gradients of `settled`
   // whose weight is above 0, in this order along the tree of comm/sum_tree.h, each with its weight
@@ -161,6 +162,7 @@ class IslandMember {
   void remove_old(const OuterRecord& published, const OuterRecord& previous);
   void remove_own_old();
   std::string mark();
+  std::string words_on_absent(const std::string& file) const;
 
   IslandFolder& folder_;
   IslandClock& clock_;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,7 +88,7 @@ class SumWork : public IslandWork {
   Made next_state(const OuterRecord& previous, const std::vector<Settled>& settled,
                   const std::string& file) override {
     const auto before = folder_.read(previous.state.name);
-    if (!before) return {};
+    if (!before) return {.checksum = "", .absent = previous.state.name};
     int sum = std::stoi(*before);
     for (const Settled& one : settled) {
       const auto gradient = folder_.read(one.delivery.gradient.name);
@@ -120,6 +121,30 @@ IslandMember::Options member(const std::string& name, const std::string& config 
   options.rules.patience = 20;
   options.rules.poll = 0.01;
   return options;
+}
+
+TEST(SystemIslandFolderTest, AMemberSaysWhichFileTheNextStateLacks) {
+  const TemporaryFolder temporary;
+  const std::string run = temporary.path() / "run";
+  SystemIslandFolder folder(run, "a", "a.1");
+  int looks = 0;
+  SystemIslandClock clock([&] {
+    if (++looks == 4) throw std::runtime_error("enough");
+  });
+  SumWork work(folder);
+  IslandMember island(folder, clock, work, member("a"));
+  Delivery delivery;
+  const std::string state = island.next_start()->state.name;
+  delivery.steps = island.deal().steps;
+  delivery.targets = 16;
+  delivery.gradient = {island.gradient_file(), ""};
+  work.write(delivery.gradient.name, 1);
+  island.deliver(delivery);
+  folder.remove(state);
+  looks = 0;
+  EXPECT_THROW(island.next_start(), std::runtime_error);
+  EXPECT_EQ(island.waits_for(),
+            run + "/" + state + ", which a record or a delivery names, is not there");
 }
 
 TEST(SystemIslandFolderTest, MembersCarryARunTogether) {
