@@ -188,7 +188,6 @@ void check_balance(const Config& config) {
   }
 }
 
-// Keys of meetings where there are none would do nothing.
 // A member meets the others through files: all at once, in full.
 void check_member(const Config& config) {
   const Config::Sync& sync = config.sync;
@@ -214,6 +213,7 @@ void check_member(const Config& config) {
          "members (sync.member) evaluate the outer weights, which have no average");
 }
 
+// Keys of meetings where there are none would do nothing.
 void check_sync(const Config& config) {
   const Config::Sync& sync = config.sync;
   const Config::Sync usual{};
@@ -325,6 +325,10 @@ std::optional<int> steps_between_meetings(const Config& config) {
   const bool meets = config.grid.islands > 1 || config.sync.is_member();
   if (config.sync.every || !meets) return config.sync.every;
   return Config::Sync::kUsualEvery;
+}
+
+bool takes_steps_by_time(const Config& config) {
+  return config.sync.is_member() && !config.sync.every;
 }
 
 int runs_of_batch(const Config& config) {

@@ -261,6 +261,11 @@ RunState RunHistory::state() const {
     return holder_alive_ ? RunState::kRunning : RunState::kSilent;
   // A run is done when its last checkpoint is written. Without any checkpoint its last step counts,
   // since somebody may have removed them all.
+  if (config_ && config_->sync.is_member()) {  // its checkpoints are none of the run's
+    const bool finished =
+        std::ranges::any_of(events_, [](const RunEvent& one) { return one.kind == "finish"; });
+    return finished ? RunState::kFinished : RunState::kStopped;
+  }
   const std::int64_t saved = checkpoint_ ? checkpoint_->step : step();
   return total_steps() && saved >= *total_steps() ? RunState::kFinished : RunState::kStopped;
 }
@@ -293,7 +298,7 @@ std::int64_t RunHistory::step() const {
 }
 
 std::optional<std::int64_t> RunHistory::total_steps() const {
-  if (!config_ || config_->run.steps.epochs()) return {};
+  if (!config_ || config_->run.steps.epochs() || takes_steps_by_time(*config_)) return {};
   return std::max(std::int64_t{config_->run.steps}, step());
 }
 

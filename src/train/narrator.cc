@@ -258,7 +258,7 @@ std::string compute_text(const StartedRun& run) {
 
 }  // namespace
 
-Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
+Narrator::Narrator(bool speaks, std::int64_t first_step, std::optional<std::int64_t> total_steps,
                    std::int64_t every, const tasks::Unit& unit)
     : unit_(unit),
       speaks_(speaks),
@@ -275,11 +275,15 @@ void Narrator::say(const std::string& line) {
 }
 
 std::string Narrator::describe(const StepMetrics& m) const {
+  const std::string facts =
+      fmt::format("{}  {:.0f} {}  {:.0f} MiB", loss_and_norm(m), m.units_per_second, unit_.rate(),
+                  m.needed_memory() / 1048576.0);
+  // A member of a run may do more steps than the run has.
+  const std::int64_t total = total_steps_.value_or(0);
+  if (m.step > total) return fmt::format("step {}  {}{}", m.step, facts, skipped(m));
   const double per_step = since_start_.seconds() / static_cast<double>(m.step - first_step_);
-  return fmt::format("step {:>{}}/{}  {}  {:.0f} {}  {:.0f} MiB  {} left{}", m.step,
-                     std::to_string(total_steps_).size(), total_steps_, loss_and_norm(m),
-                     m.units_per_second, unit_.rate(), m.needed_memory() / 1048576.0,
-                     duration_text(per_step * static_cast<double>(total_steps_ - m.step)),
+  return fmt::format("step {:>{}}/{}  {}  {} left{}", m.step, std::to_string(total).size(), total,
+                     facts, duration_text(per_step * static_cast<double>(total - m.step)),
                      skipped(m));
 }
 

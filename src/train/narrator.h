@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trireme/base/clock.h"
@@ -18,8 +19,8 @@ namespace trireme {
 class Narrator {
  public:
   // `unit` is that of progress.
-  Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every,
-           const tasks::Unit& unit);
+  Narrator(bool speaks, std::int64_t first_step, std::optional<std::int64_t> total_steps,
+           std::int64_t every, const tasks::Unit& unit);
 
   void say(const std::string& line);  // prints a line that stays
   void step(const StepMetrics& metrics);
@@ -34,7 +35,9 @@ class Narrator {
   bool speaks_;
   bool terminal_;
   bool line_open_ = false;
-  std::int64_t first_step_, total_steps_, every_;
+  std::int64_t first_step_;
+  std::optional<std::int64_t> total_steps_;
+  std::int64_t every_;
   Stopwatch since_start_;
   double silent_seconds_ = 0.0;  // of steps since the last line about one
   double step_seconds_ = 0.0, wait_seconds_ = 0.0, comm_seconds_ = 0.0, units_ = 0.0;

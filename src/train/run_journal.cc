@@ -16,7 +16,7 @@ RunJournal::RunJournal(const Setting& setting)
       before_report_(setting.before_report) {
   if (!setting.leads) return;
   // A run that has nothing left to do begins no new file of events.
-  const bool more = setting.first_step < setting.total_steps;
+  const bool more = !setting.total_steps || setting.first_step < *setting.total_steps;
   if (setting.goes_on && more) interruption_ = read_interruption(setting.folder);
   events_.emplace(setting.folder + "/events.jsonl");
   if (const auto discarded = discarded_after(setting.folder, setting.first_step)) {

@@ -25,7 +25,8 @@ class RunJournal {
   struct Setting {
     bool leads = false;
     std::string folder;
-    std::int64_t first_step = 0, total_steps = 0;  // already done; total
+    std::int64_t first_step = 0;                   // already done
+    std::optional<std::int64_t> total_steps = {};  // nothing: not known
     std::int64_t log_every = 1;
     bool tensorboard = false;
     tasks::Unit unit = {};  // of progress

@@ -122,7 +122,7 @@ std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
                                           run.folder.file("communication.json"));
   tell_start(watch->row());
   // Where no step is left to train, they stay as they are.
-  if (start_.step < total_steps()) write_records();
+  if (is_member() || start_.step < total_steps()) write_records();
   return watch;
 }
 
@@ -160,10 +160,11 @@ void TrainingLoop::write_records() const {
 }
 
 RunJournal TrainingLoop::open_journal() {
+  const bool steps_by_time = takes_steps_by_time(prepared_.config);
   return RunJournal({.leads = leads(),
                      .folder = prepared_.folder.path(),
                      .first_step = start_.step,
-                     .total_steps = total_steps(),
+                     .total_steps = steps_by_time ? std::nullopt : std::optional(total_steps()),
                      .log_every = prepared_.config.log.every,
                      .tensorboard = prepared_.config.log.tensorboard,
                      .unit = prepared_.task.unit(),
@@ -197,7 +198,7 @@ std::optional<Tracer> TrainingLoop::trace_steps() const {
 }
 
 std::optional<Deadline> TrainingLoop::deadline_of_job() const {
-  if (!leads() || start_.step >= total_steps()) return std::nullopt;
+  if (!leads() || (!is_member() && start_.step >= total_steps())) return std::nullopt;
   return Deadline(job_end_time(), guessed_checkpoint_seconds(), prepared_.config.checkpoint.margin,
                   &job_end_time_by_squeue);
 }

@@ -150,6 +150,8 @@ class Members(ProgramTest):
         self.assertGreater(max(member["member"]["incarnation"] for member in records[-1]["members"]), 1)
         said = self.expect_done(*self.flags(*LONG, "--sync.member", "a"))
         self.assertIn("the run is done", said)
+        for name in "abc":
+            self.assertTrue(self.expect_done("top", f"run/islands/{name}").startswith(f"run/islands/{name}: finished\n"))
 
     def test_a_leader_killed_at_any_call_leaves_a_run_that_goes_on(self):
         if not shutil.which("strace") or subprocess.run(["strace", "-o", os.devnull, "true"], check=False,
@@ -174,9 +176,11 @@ class Members(ProgramTest):
         self.start("a")
         self.ends("a")
         # bad input: `train`: a member with other settings than the run | config.ini: the run that members carry there
-        # has other settings: batch.global was 4, is 8; give this job those of the run, or another run.folder | 2
+        # has other settings: batch.global was 4, is 8; give this job those of the run, or another run.folder
+        # (run.start_from takes its weights) | 2
         self.refused(2, "run/config.ini: the run that members carry there has other settings: batch.global was 4, is 8; "
-                     "give this job those of the run, or another run.folder", "--sync.member", "b", "--batch.global", 8)
+                     "give this job those of the run, or another run.folder (run.start_from takes its weights)",
+                     "--sync.member", "b", "--batch.global", 8)
         self.assertFalse((self.folder / "run/islands/b").exists())
         # bad input: `train`: one job in the folder of a run of several | several jobs carry the run in this folder,
         # each under a name: give sync.member, or another run.folder | 2
@@ -192,6 +196,12 @@ class Members(ProgramTest):
         self.wait_for(lambda: (self.folder / "other/outer/outer-000000.json").exists())
         self.refused(5, "other/islands/c: in use by another run on host", *LONG, "--run.folder", "other",
                      "--sync.member", "c")
+        # bad input: `eval` and others: the folder of a run of several jobs that goes on | no checkpoint is there:
+        # several jobs carry the run in this folder, whose last state becomes one; until then name a state in its folder
+        # outer | 4
+        self.expect_refusal(4, "other: no checkpoint is there: several jobs carry the run in this folder, whose last "
+                            "state becomes one; until then name a state in its folder outer, as other/outer/state-",
+                            "eval", "--checkpoint", "other", "--data", "data/validation.h5")
 
 
 if __name__ == "__main__":

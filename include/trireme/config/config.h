@@ -279,6 +279,10 @@ std::string folder_of_job(const Config& config);
 // Returns after how many steps islands meet; nothing: they never do.
 std::optional<int> steps_between_meetings(const Config& config);
 
+// Whether this job is a member that takes as many steps as fit a time: more or fewer than
+// run.steps.
+bool takes_steps_by_time(const Config& config);
+
 // Returns how many runs the micro-batches of a step are (batch.runs, or with run.same_bits the
 // largest power of two up to 16 that divides them); 0: that follows from the grid.
 int runs_of_batch(const Config& config);

@@ -295,6 +295,26 @@ TEST_F(RunHistoryTest, AveragesBySecondsNotBySteps) {
   EXPECT_EQ(average({}).step_seconds, 0.0);
 }
 
+TEST_F(RunHistoryTest, AMemberHasFinishedWhenItSaysSo) {
+  write("config.ini", "[run]\nsteps = 10\n[sync]\nmember = a\nevery = 5\n");
+  for (int step = 1; step <= 12; ++step) append(step_line(step));
+  write("checkpoints/step-00000012.h5", "");
+  RunHistory history(run());
+  EXPECT_EQ(history.state(), RunState::kStopped);
+  EXPECT_EQ(history.total_steps(), 12);
+  // How many fit the time is not known before.
+  write("config.ini", "[run]\nsteps = 10\n[sync]\nmember = a\n");
+  write("checkpoints/step-00000012.h5", "");
+  history.update();
+  EXPECT_EQ(history.total_steps(), std::nullopt);
+  write("events.jsonl", R"({"time":1,"step":12,"event":"finish"})"
+                        "\n");
+  remove("checkpoints");
+  write("checkpoints/step-00000004.h5", "");
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kFinished);
+}
+
 TEST_F(RunHistoryTest, SaysWhatBecomesOfTheRun) {
   append(step_line(1) + step_line(2));
   RunHistory history(run());
