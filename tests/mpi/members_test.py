@@ -16,6 +16,7 @@ import unittest
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 from cli_testing import LAUNCHER, OPENMP, ProgramTest  # noqa: E402
+from made_pictures import write_folder  # noqa: E402
 
 FLAGS = ("--model.layers 2 --model.width 32 --model.heads 2 --model.context 16 --batch.global 4 --batch.micro 2 "
          "--optim.lr 0.003 --schedule.warmup 2 --data.train data/train.h5 --data.validation data/validation.h5 "
@@ -43,7 +44,7 @@ class Members(ProgramTest):
 
     def flags(self, *more):
         last = dict(zip(FLAGS[::2], FLAGS[1::2])) | dict(zip(more[::2], more[1::2]))
-        return ["train", *(str(word) for pair in last.items() for word in pair)]
+        return ["train", *(str(word) for pair in last.items() if pair[1] is not None for word in pair)]
 
     def start(self, name, *more, ranks=1, before=()):
         launcher = [self.mpiexec, "-n", str(ranks)] if ranks > 1 else []
@@ -128,6 +129,21 @@ class Members(ProgramTest):
                 self.assertIn("run/checkpoints/step-00000012.h5", done)
                 for log in self.folder.glob("*.log"):
                     log.unlink()
+
+    def test_running_statistics_become_their_mean(self):
+        write_folder(self.folder / "stripes/train", 40)
+        write_folder(self.folder / "stripes/test", 9, first=100)
+        self.expect_done("prepare", "--images", "stripes", "--output", "pictures")
+        more = ("--model.family", "mobilenet_v2", "--model.image", 16, "--model.width_multiple", 0.25,
+                "--data.train", "pictures/train.h5", "--data.validation", "pictures/validation.h5",
+                "--batch.global", 16, "--batch.micro", 8, "--sync.quorum", 2, "--run.steps", 6)
+        of_texts = {flag: None for flag in FLAGS if flag in ("--model.layers", "--model.width", "--model.heads",
+                                                             "--model.context")}
+        for name, grid in (("a", ()), ("b", ("--grid.pipeline", 2))):
+            self.start(name, *more, *grid, *(word for pair in of_texts.items() for word in pair),
+                       ranks=2 if grid else 1)
+        self.ends("a", "b")
+        self.assertEqual(self.check_last_step(0.7, 0.9), 2)
 
     def test_who_is_killed_or_told_to_stop_comes_back(self):
         for name in "abc":
