@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,8 +20,6 @@
 
 namespace trireme {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kRootConfig = "config.ini";
 constexpr std::string_view kStates = "state/";
@@ -65,6 +63,14 @@ std::string digest_of(const CheckpointContents& contents) {
                         name_of(tensor.dtype), tensor.checksum);
   }
   return trireme::digest_of(text);
+}
+
+// The part that each weight is of all.
+std::vector<float> shares_of(const std::vector<double>& weights) {
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<float> shares;
+  for (const double weight : weights) shares.push_back(static_cast<float>(weight / all));
+  return shares;
 }
 
 TensorFile file_of(const Json& json) {
@@ -433,8 +439,9 @@ Json RunMember::make_next(const Json& command) {
   }
   if (!whole) return result;
   held_.reset();
-  add_up(learned, weights);
-  add_up_states(learned, weights);
+  const std::vector<float> shares = shares_of(weights);
+  add_up(learned, shares);
+  add_up_states(learned, shares);
   meeting_.resume(0, 1.0);
   meeting_.finish(0);
   const std::string& file = command.at("file").text();
@@ -494,10 +501,8 @@ std::optional<Checkpoint> RunMember::open(const std::string& file) {
 
 // The mean by weights of what members have learned becomes what arrives. A group after the other,
 // so that little memory is held besides.
-void RunMember::add_up(const std::vector<Checkpoint>& learned, const std::vector<double>& weights) {
+void RunMember::add_up(const std::vector<Checkpoint>& learned, const std::vector<float>& shares) {
   ops::Context& ctx = run_.device.context;
-  double sum_of_weights = 0;
-  for (const double weight : weights) sum_of_weights += weight;
   const auto& outer = meeting_.outer();
   const std::int64_t groups = world().all_reduce_host(std::ssize(outer), ReduceOp::kMax);
   for (std::int64_t i = 0; i < groups; ++i) {
@@ -525,7 +530,7 @@ void RunMember::add_up(const std::vector<Checkpoint>& learned, const std::vector
     for (std::size_t k = 0; k < learned.size(); ++k) {
       learned[k].read(world(), slices);
       if (!tree) continue;
-      ops::scale(ctx, term, static_cast<float>(weights[k] / sum_of_weights));
+      ops::scale(ctx, term, shares[k]);
       tree->add(ctx, term);
     }
     for (std::size_t k = 0; k < parts_of_sum.size(); ++k) {
@@ -536,12 +541,10 @@ void RunMember::add_up(const std::vector<Checkpoint>& learned, const std::vector
 
 // Running statistics become the means by weights.
 void RunMember::add_up_states(const std::vector<Checkpoint>& learned,
-                              const std::vector<double>& weights) {
+                              const std::vector<float>& shares) {
   const std::vector<TensorSlice> slices = states(/*owned_only=*/false);
   if (world().all_reduce_host(std::ssize(slices), ReduceOp::kMax) == 0) return;
   ops::Context& ctx = run_.device.context;
-  double sum_of_weights = 0;
-  for (const double weight : weights) sum_of_weights += weight;
   std::int64_t elements = 0;
   for (const TensorSlice& slice : slices) elements += slice.local.elements();
   Tensor sum, term;
@@ -563,7 +566,7 @@ void RunMember::add_up_states(const std::vector<Checkpoint>& learned,
     learned[k].read(world(), slices);
     if (!tree) continue;
     for_each(term, [&](const Tensor& state, const Tensor& place) { ops::cast(ctx, state, place); });
-    ops::scale(ctx, term, static_cast<float>(weights[k] / sum_of_weights));
+    ops::scale(ctx, term, shares[k]);
     tree->add(ctx, term);
   }
   if (!tree) return;
@@ -579,7 +582,6 @@ std::vector<TensorSlice> RunMember::states(bool owned_only) const {
 // Writes the outer state that the meeting has, which the weights are equal to.
 std::string RunMember::write_state(const std::string& file, std::int64_t updates,
                                    std::int64_t samples) {
-  meeting_.take_outer();
   const parallel::Stage& stage = run_.step.stage();
   std::vector<TensorSlice> slices = checkpoint_slices(stage, nullptr, /*owned_only=*/true);
   for (TensorSlice& slice : outer_slices(stage, meeting_, /*owned_only=*/true)) {

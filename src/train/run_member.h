@@ -92,8 +92,8 @@ class RunMember : private IslandWork {
   std::string path_of(const std::string& file) const;
   std::string digest_of_file(const std::string& path) const;
   std::optional<Checkpoint> open(const std::string& file);
-  void add_up(const std::vector<Checkpoint>& learned, const std::vector<double>& weights);
-  void add_up_states(const std::vector<Checkpoint>& learned, const std::vector<double>& weights);
+  void add_up(const std::vector<Checkpoint>& learned, const std::vector<float>& shares);
+  void add_up_states(const std::vector<Checkpoint>& learned, const std::vector<float>& shares);
   std::vector<TensorSlice> states(bool owned_only) const;
   std::string write_state(const std::string& file, std::int64_t updates, std::int64_t samples);
   Leg leg_of(const Json& start) const;
