@@ -80,7 +80,8 @@ bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out
 
 // The cost of `count` products over all pairs of a query and a key.
 Cost products(const AttentionShape& s, int count) {
-  return {.flops = 2.0 * count * s.pairs() * static_cast<double>(s.batch * s.heads * s.head_size)};
+  return {.flops = 2.0 * count * s.pairs() * static_cast<double>(s.batch * s.heads * s.head_size),
+          .sizes = {s.batch * s.heads, s.length, s.length, s.head_size}};
 }
 
 }  // namespace

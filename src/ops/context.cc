@@ -76,20 +76,22 @@ Context make_cpu_context(int threads) {
   return ctx;
 }
 
-Context make_dry_context(int threads) {
+Context make_dry_context(int threads, std::shared_ptr<ProgramLog> log) {
   Context ctx = context_of_cpu(threads);
   ctx.stream = dry_stream();
   ctx.allocator = make_dry_allocator();
   ctx.host_allocator = ctx.allocator;
   ctx.dry = std::make_shared<OperationCounts>();
+  ctx.log = std::move(log);
   return ctx;
 }
 
-Context make_dry_cuda_context(std::int64_t gpu_memory) {
-  Context ctx = make_cuda_context(cuda::make_dry_runtime(static_cast<std::size_t>(gpu_memory)), 0,
-                                  make_dry_gpu_matmul());
+Context make_dry_cuda_context(std::int64_t gpu_memory, std::shared_ptr<ProgramLog> log) {
+  Context ctx = make_cuda_context(cuda::make_dry_runtime(static_cast<std::size_t>(gpu_memory), log),
+                                  0, make_dry_gpu_matmul());
   ctx.gpu_memory = gpu_memory;
   ctx.dry = std::make_shared<OperationCounts>();
+  ctx.log = std::move(log);
   ctx.step_state.reset();
   ctx.step_state = make_step_state(ctx);
   return ctx;

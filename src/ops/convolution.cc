@@ -47,7 +47,13 @@ double flops_of(const ConvolutionShape& s) {
 
 void count_library_call(Context& ctx, const ConvolutionShape& shape, std::string_view name,
                         const Tensor& a, const Tensor& b, const Tensor& c) {
-  if (ctx.dry) ctx.dry->add(name, {1, flops_of(shape), bytes_of(a) + bytes_of(b) + bytes_of(c)});
+  if (!ctx.dry) return;
+  count_call(ctx, {.name = name,
+                   .dtype = a.dtype(),
+                   .sizes = {shape.out_pixels(), shape.out_channels,
+                             shape.taps() * shape.group_channels(), shape.groups},
+                   .flops = flops_of(shape),
+                   .bytes = bytes_of(a) + bytes_of(b) + bytes_of(c)});
 }
 
 // A convolution as matrix products. The rows of `patches` are the pixels of the output, and its

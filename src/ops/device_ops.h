@@ -2,6 +2,8 @@
 // the arguments and call them.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -65,6 +67,7 @@ Implementations<Parameters...> implementations(std::string_view name,
 struct Cost {
   double flops = 0.0;
   std::optional<double> bytes = std::nullopt;  // if empty: those of the call's tensors
+  std::array<std::int64_t, 4> sizes{};         // all zeros: those of the call's first tensor
 };
 
 inline double bytes_of(const Tensor& tensor) {
@@ -76,6 +79,16 @@ double bytes_of(const Parameter&) {
   return 0.0;
 }
 
+// Takes type and sizes of the first tensor among a call's arguments.
+inline void describe_by(OperationCall& call, const Tensor& tensor) {
+  if (!tensor.defined() || call.sizes[0] != 0 || tensor.elements() == 0) return;
+  const std::int64_t rows = tensor.shape().rows();
+  call.dtype = tensor.dtype();
+  call.sizes = {rows, tensor.elements() / rows};
+}
+template <class Parameter>
+void describe_by(OperationCall&, const Parameter&) {}
+
 // Runs an operation on the context's device. On a dry context the CPU's implementation runs without
 // its loops (cpu/parallel.h), so that it asks for its workspace, and the call is counted. On a dry
 // context of a GPU the call is counted alone: the caller asks for what the GPU's implementation
@@ -84,7 +97,12 @@ template <class... Parameters>
 void dispatch(const Implementations<Parameters...>& op, const Cost& cost, Context& ctx,
               std::type_identity_t<Parameters>... arguments) {
   if (ctx.dry) {
-    ctx.dry->add(op.name, {1, cost.flops, cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))});
+    OperationCall call{.name = op.name,
+                       .flops = cost.flops,
+                       .bytes = cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))};
+    (describe_by(call, arguments), ...);
+    if (cost.sizes[0] != 0) call.sizes = cost.sizes;
+    count_call(ctx, call);
     if (!on_cpu(ctx)) return;
   }
   (on_cpu(ctx) ? op.on_cpu : op.on_gpu)(ctx, arguments...);

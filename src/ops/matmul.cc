@@ -70,9 +70,13 @@ void run(Context& ctx, const MatmulCall& call) {
       return static_cast<double>(rows) * static_cast<double>(columns) *
              static_cast<double>(size_of(dtype));
     };
-    ctx.dry->add("matmul", {1, 2.0 * call.multiplications(),
-                            bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
-                                bytes(call.m, call.n, call.c_dtype)});
+    count_call(ctx,
+               {.name = "matmul",
+                .dtype = call.dtype,
+                .sizes = {call.m, call.n, call.k, 1},
+                .flops = 2.0 * call.multiplications(),
+                .bytes = bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
+                         bytes(call.m, call.n, call.c_dtype)});
   }
   ctx.matmul->run(ctx, call);
 }

@@ -46,6 +46,13 @@ void OperationCounts::add(std::string_view operation, const OperationCount& more
   add_to(found->second, more);
 }
 
+void count_call(const Context& ctx, const OperationCall& call) {
+  ctx.dry->add(call.name, {1, call.flops, call.bytes});
+  if (!ctx.log) return;
+  const void* stream = ctx.device.kind == DeviceKind::kCpu ? nullptr : ctx.stream.native();
+  ctx.log->compute(stream, call.name, call.dtype, call.sizes, call.flops, call.bytes);
+}
+
 OperationCount OperationCounts::total() const {
   OperationCount sum;
   for (const auto& [name, count] : counts_) add_to(sum, count);

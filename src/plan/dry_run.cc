@@ -45,6 +45,15 @@ int micro_batches_run(const DryRunInput& input, int count) {
   return static_cast<int>(std::min(std::int64_t{count}, most));
 }
 
+// What is run for `count` micro-batches of a replica.
+RecordedMicroBatches recorded_counts(const DryRunInput& input, int count) {
+  const int most = micro_batches_run(input, count);
+  if (!input.trains || count == most) return {.counts = {count}, .periods = 0};
+  const auto period = static_cast<int>(period_of(input));  // less than count
+  const int periods = (count - most + period - 1) / period;
+  return {.counts = {count - periods * period, count - (periods + 1) * period}, .periods = periods};
+}
+
 // The number of micro-batches of a replica.
 int micro_batches_of(const DryRunInput& input, int replica) {
   if (!input.trains) return input.predicts ? 1 : kMicroBatchesEvaluated;
@@ -228,14 +237,32 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
   const int count = micro_batches_of(input, grid.index(place, kDataAxes));
   // Where this rank runs fewer than a step has, so do all.
   const auto run = [&](int fewer) { return run_micro_batches(input, place, fewer, count - fewer); };
-  const int most = micro_batches_run(input, count);
-  if (!input.trains || count == most) return run(count);
-  const auto period = static_cast<int>(period_of(input));  // less than count
-  const int periods = (count - most + period - 1) / period;
-  DryRunResult result = run(count - periods * period);
-  extrapolate(result, run(count - (periods + 1) * period), periods);
+  const auto [counts, periods] = recorded_counts(input, count);
+  DryRunResult result = run(counts.front());
+  if (periods == 0) return result;
+  extrapolate(result, run(counts.back()), periods);
   result.micro_batches = count;
   return result;
+}
+
+RecordedMicroBatches recorded_micro_batches(const DryRunInput& input) {
+  return recorded_counts(input, most_micro_batches(input));
+}
+
+std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batches) {
+  DryRunInput recorded = input;
+  recorded.records = true;
+  const int left_out = most_micro_batches(input) - micro_batches;
+  const int busiest = kinds_of_replicas(input).begin()->second.first;
+  const int first = input.grid.group(0, kDataAxes)[static_cast<std::size_t>(busiest)];
+  return within_dry_memory([&] {
+    std::vector<DryRunResult> results;
+    for (int stage = 0; stage < input.grid[Axis::kPipeline]; ++stage) {
+      results.push_back(run_micro_batches(
+          recorded, first + stage * input.grid.stride(Axis::kPipeline), micro_batches, left_out));
+    }
+    return results;
+  });
 }
 
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {

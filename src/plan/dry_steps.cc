@@ -37,6 +37,7 @@ std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const DryRunInput& i
 
 // One rank of the dry run: its world, its device, its place.
 struct Rank {
+  std::shared_ptr<ProgramLog> log;  // null: nothing is recorded
   DryRank runtime;
   ops::Context ctx;
   Islands islands;
@@ -44,17 +45,20 @@ struct Rank {
   std::string_view between_steps = {};  // what is done there now; empty: a step
 
   Rank(const DryRunInput& input, int place)
-      : runtime({.rank = place,
+      : log(input.records ? std::make_shared<ProgramLog>() : nullptr),
+        runtime({.rank = place,
                  .size = input.grid.ranks() * input.islands,
                  .nccl = input.device.nccl,
-                 .keeps_order = input.keeps_order}),
-        ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory)
-                                   : ops::make_dry_context(input.device.threads)),
+                 .keeps_order = input.keeps_order,
+                 .log = log}),
+        ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory, log)
+                                   : ops::make_dry_context(input.device.threads, log)),
         islands(runtime, input.grid, input.islands),
         grid(runtime, input.grid, islands.ranks()) {
     ctx.allocator->reached({.name = "start"});
     runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
       if (!between_steps.empty()) return;
+      if (log) log->phase(name, number);
       ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
     });
   }
@@ -63,6 +67,7 @@ struct Rank {
   void begin_step() {
     runtime.take_traffic();
     *ctx.dry = {};
+    if (log) log->take();
     ctx.allocator->reached({.name = "step"});
   }
 
@@ -70,6 +75,9 @@ struct Rank {
   void take_step_into(DryRunResult& result) {
     result.traffic = runtime.take_traffic();
     result.operations = *ctx.dry;
+    if (!log) return;
+    result.program = log->take();
+    result.lanes = runtime.lanes();
   }
   // Counts from here on as what is done between steps.
   void leave_steps(std::string_view what) {

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/rank_runtime.h"
+#include "trireme/tensor/step_program.h"
 
 namespace trireme {
 
@@ -19,6 +21,13 @@ struct DryRankOptions {
   // of GPUs, and whether the tables of algorithms keep the order otherwise.
   bool nccl = false;
   bool keeps_order = true;
+  std::shared_ptr<ProgramLog> log = nullptr;  // is told what is posted and who waits for it
+};
+
+// A communicator of a dry rank.
+struct DryLane {
+  GroupLabel group;
+  std::vector<int> ranks;  // of the world, in the communicator's order
 };
 
 // What a rank did in one communicator, or exchanged with one peer of it.
@@ -63,6 +72,8 @@ class DryRank : public RankRuntime {
 
   // Returns what was recorded since the last call, by communicator in the order of their creation.
   std::vector<DryTraffic> take_traffic();
+  // The communicators so far, by Communicator::lane_id.
+  const std::map<int, DryLane>& lanes() const;
 
   class Impl;
 

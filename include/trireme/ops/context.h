@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "trireme/tensor/cuda.h"
+#include "trireme/tensor/step_program.h"
 #include "trireme/tensor/tensor.h"
 
 namespace trireme::ops {
@@ -54,6 +55,7 @@ struct Context {
   std::shared_ptr<ConvolutionEngine> convolution;  // null: convolutions are matrix products
   std::shared_ptr<StepState> step_state;           // in device memory: see write_step_state
   std::shared_ptr<OperationCounts> dry;  // null, except in a dry context: see make_dry_context
+  std::shared_ptr<ProgramLog> log;       // null, except in a dry context that records what is done
   int threads = 1;                       // threads of an operation on a CPU
   int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
   // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
@@ -101,11 +103,11 @@ Context make_cpu_context(int threads);
 // of make_dry_allocator, so a model of any size takes none, and the allocator's statistics are
 // those of a real run. Contents of dry tensors do not exist; where operations leave values to the
 // host (losses, the norm, StepState), they are those of a finite step with gradients and losses of
-// zero.
-Context make_dry_context(int threads);
+// zero. `log`, if there is one, is told of every operation.
+Context make_dry_context(int threads, std::shared_ptr<ProgramLog> log = nullptr);
 // The same of a GPU with so many bytes of memory: operations allocate the workspace of our kernels,
 // and matrix products as much as cuBLASLt may take. What cuDNN takes is not in it.
-Context make_dry_cuda_context(std::int64_t gpu_memory);
+Context make_dry_cuda_context(std::int64_t gpu_memory, std::shared_ptr<ProgramLog> log = nullptr);
 
 // Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
 // device memory, cuBLASLt, cuDNN's attention and convolutions if they are available, the StepState

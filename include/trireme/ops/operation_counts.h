@@ -1,10 +1,13 @@
 // What the operations of a dry context would have done.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "trireme/tensor/dtype.h"
 
 namespace trireme::ops {
 
@@ -30,6 +33,17 @@ class OperationCounts {
 };
 
 struct Context;
+
+// One call of an operation on a dry context.
+struct OperationCall {
+  std::string_view name;
+  DType dtype = DType::kF32;            // of the first tensor
+  std::array<std::int64_t, 4> sizes{};  // as ProgramEntry::sizes
+  double flops = 0.0, bytes = 0.0;      // as in OperationCount
+};
+
+// Counts a call in Context::dry, and tells Context::log, if there is one, of it.
+void count_call(const Context& ctx, const OperationCall& call);
 
 // Makes a dry context (context.h) of no device in particular, on which what a model costs is the
 // same on every machine and in every build. A product is one operation with its bias, and so is a

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct DryRunInput {
   // If ranks do not train, whether they predict: they compute the model's outputs, a micro-batch
   // at a time, without targets.
   bool predicts = false;
+  bool records = false;  // the second step as a program (DryRunResult)
 };
 
 struct DryRunResult {
@@ -69,6 +71,10 @@ struct DryRunResult {
   // What the second step sends and computes.
   std::vector<DryTraffic> traffic;
   ops::OperationCounts operations;
+  // The same in order, with DryRunInput::records, and the communicators that it names. A step of
+  // many micro-batches is not recorded whole (recorded_micro_batches).
+  StepProgram program = {};
+  std::map<int, DryLane> lanes = {};
 };
 
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
@@ -78,6 +84,18 @@ struct DryRunResult {
 // it evaluates twice, two waves of micro-batches each, or predicts twice. Throws OutOfMemoryError
 // where a rank needs more than 8 EiB. Throws ConfigError if the model does not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);
+
+// The micro-batches of the programs that stand for a step: all of them, or two numbers, the larger
+// one first, and how many more times than the larger a step has what the two differ by.
+struct RecordedMicroBatches {
+  std::vector<int> counts;
+  int periods = 0;
+};
+RecordedMicroBatches recorded_micro_batches(const DryRunInput& input);
+
+// Records the step of the first tensor rank of every stage, of the first replica that has the most
+// micro-batches: so many of them, which is one of those counts. It runs two steps.
+std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batches);
 
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of
 // micro-batches, and in their share of what the tensor ranks split. Tensor ranks between the first

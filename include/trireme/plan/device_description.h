@@ -1,0 +1,92 @@
+// What a device computes in a second, and how long operations take on it.
+//
+// A description is data: figures of the device, of data sheets or measured, and few constants that
+// are fitted. src/plan/README.md tells the model and the format of a description's file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/tensor/step_program.h"
+
+namespace trireme::plan {
+
+// How well it is known how long a device takes.
+enum class Evidence {
+  kMeasured,   // here, by `trireme bench ops --describe`
+  kPublished,  // fitted to published runs
+  kDataSheet,  // nobody has compared it with a run: intervals are wide
+};
+
+// A measured time of an operation: of a product by its sizes, of others by their bytes.
+struct MeasuredOperation {
+  std::string operation;  // as in a step program: "matmul", "layer_norm"
+  DType dtype = DType::kF32;
+  std::array<std::int64_t, 4> sizes{};  // as ProgramEntry::sizes
+  double flops = 0.0, bytes = 0.0;      // as in ProgramEntry
+  double seconds = 0.0;
+};
+
+struct DeviceDescription {
+  std::string name;    // "h100": what users give
+  std::string title;   // "NVIDIA H100 SXM5 80 GB"
+  bool gpu = true;     // false: the processor of a node, of so many `threads`
+  int threads = 0;     // of a rank
+  std::string source;  // where the figures are from
+  Evidence evidence = Evidence::kDataSheet;
+  double memory = 0.0;           // bytes
+  double memory_rate = 0.0;      // bytes per second
+  std::map<DType, double> peak;  // FLOP/s of products, by the type of their operands
+  double vector_peak = 0.0;      // FLOP/s in fp32 of what are no products
+  int multiprocessors = 0;
+  double link_rate = 0.0;     // bytes per second out of a GPU to others of its node
+  double link_latency = 0.0;  // seconds
+  double host_rate = 0.0;     // bytes per second between the host and the GPU
+
+  // Fitted, at most four for each device.
+  struct Constants {
+    double product = 0.8;    // the share of the peak under load that large products reach
+    double memory = 0.85;    // the share of memory_rate that operations reach which it bounds
+    double attention = 0.5;  // the share of the peak that attention reaches
+    double start = 4e-6;     // seconds that an operation takes beside its work
+  } constants;
+  double launch = 2.5e-6;  // seconds of the host to queue an operation
+  // The relative half-width of the interval that holds nine of ten times of a step.
+  double interval = 0.5;
+  std::vector<MeasuredOperation> operations;  // where they are measured, they count
+};
+
+// Costs operations on a device.
+class DeviceCosts {
+ public:
+  explicit DeviceCosts(DeviceDescription device);
+  ~DeviceCosts();
+
+  const DeviceDescription& device() const { return device_; }
+  // Returns the seconds of an operation or copy, its start included; `name` is what the program
+  // calls it. Never less than what the roofline of the device allows.
+  double seconds(const ProgramEntry& entry, std::string_view name) const;
+
+ private:
+  struct Measured;
+
+  DeviceDescription device_;
+  std::unique_ptr<const Measured> measured_;
+};
+
+// The devices that the program knows, in the order of their names.
+const std::vector<DeviceDescription>& known_devices();
+// Returns one by its name. Throws ConfigError that names the nearest ones.
+const DeviceDescription& known_device(std::string_view name);
+
+// Reads the text of a description's file. `origin` names it in errors. Throws ConfigError in one
+// line where a figure is missing or makes no sense.
+DeviceDescription read_device(std::string_view text, const std::string& origin);
+std::string write_device(const DeviceDescription& device);
+
+}  // namespace trireme::plan

@@ -1,0 +1,70 @@
+// How long communication takes between the ranks of a grid, by closed forms.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/grid_shape.h"
+#include "trireme/comm/group_label.h"
+#include "trireme/topology/nccl_costs.h"
+#include "trireme/topology/planner.h"
+
+namespace trireme::plan {
+
+// A network that a planner is told of. Distances are as in NetworkRates: within a node, within a
+// leaf switch, and beyond. src/plan/README.md lists the names and their figures.
+struct NetworkDescription {
+  std::string name;  // "ndr400-fat-tree"
+  std::string source;
+  int ranks_of_node = 1;
+  int nodes_of_leaf = 0;     // 0: all nodes are below one switch
+  NetworkRates rates;        // with the node's link shared by its ranks
+  bool nccl = false;         // who carries tensors: NCCL, or MPI with our algorithms
+  NcclNodeLinks node_links;  // of GPUs
+  // Fitted, at most three for each network.
+  struct Constants {
+    double efficiency = 0.9;  // the share of a link's rate that long messages reach
+    double latency = 1.0;     // times that of the rates
+    double start = 10e-6;     // seconds of starting a collective or message
+  } constants;
+  double interval = 0.3;  // as in DeviceDescription
+};
+
+// A communication of one rank, as a step program has it.
+struct CommunicationCost {
+  double latency = 0.0;      // seconds in which no link is busy
+  double flow = 0.0;         // seconds for which the busiest link is, if it has nothing else to do
+  bool leaves_node = false;  // that link is the node's, or else one within it
+};
+
+// Costs the communication of a grid's ranks, placed on nodes in their order.
+class NetworkCosts {
+ public:
+  // Throws ConfigError for a network without rates.
+  NetworkCosts(NetworkDescription network, const GridShape& grid, int islands = 1);
+  ~NetworkCosts();
+
+  const NetworkDescription& network() const;
+  // `operation` is that of a ProgramCommunication, `bytes` too: what the flight recorder counts.
+  // Of a message, `ranks` are its two ends, or else the members of the communicator. All groups
+  // that are like this one are taken to do the same at the same time, so they share the links of
+  // nodes. It remembers what it has computed.
+  CommunicationCost cost(std::string_view operation, const GroupLabel& label,
+                         const std::vector<int>& ranks, std::size_t bytes);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The networks that the program knows by name.
+const std::vector<NetworkDescription>& known_networks();
+// Returns one by its name, for nodes of so many ranks. Throws ConfigError that names the nearest.
+NetworkDescription known_network(std::string_view name, int ranks_of_node, bool on_gpus);
+// What the key comm.network describes: a file of rates, a fabric; `hosts[rank]` names nodes.
+NetworkDescription described_network(const JobNetwork& network, int ranks_of_node, bool on_gpus);
+
+}  // namespace trireme::plan

@@ -1,0 +1,391 @@
+#include "plan/replay_streams.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::plan {
+namespace {
+
+std::int64_t nanoseconds(double seconds) {
+  return std::llround(seconds * 1e9);
+}
+
+}  // namespace
+
+ReplayStreams::ReplayStreams(const std::vector<ReplayedRank>& ranks, const ReplayCosts& costs,
+                             ReplayClock& clock, ReplayCommunication& communication)
+    : ranks_(ranks),
+      costs_(costs),
+      clock_(clock),
+      communication_(communication),
+      state_(ranks.size()) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    state_[i].streams.resize(static_cast<std::size_t>(ranks[i].program->streams));
+    state_[i].marks.assign(static_cast<std::size_t>(ranks[i].program->marks), -1.0);
+  }
+  communication_.watch([this](std::size_t index) { set_speeds(index); });
+}
+
+void ReplayStreams::run() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    clock_.at(0.0, [this, i] { run_host(i); });
+  }
+  while (clock_.advance()) continue;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const bool all_done = std::ranges::all_of(state_[i].streams, [](const Stream& stream) {
+      return stream.state == Stream::State::kIdle && stream.items.empty();
+    });
+    if (!all_done || state_[i].next < ranks_[i].program->entries.size()) report_deadlock(i);
+  }
+}
+
+double ReplayStreams::seconds_of(std::size_t index, const ProgramEntry& entry) const {
+  return costs_.compute(entry, ranks_[index].program->name_of(entry));
+}
+
+void ReplayStreams::run_host(std::size_t index) {
+  Rank& rank = state_[index];
+  const std::vector<ProgramEntry>& entries = ranks_[index].program->entries;
+  rank.host = std::max(rank.host, clock_.now());
+  while (rank.next < entries.size()) {
+    const ProgramEntry& entry = entries[rank.next];
+    if (entry.kind == ProgramEntry::Kind::kPhase) {
+      rank.phase = static_cast<std::int32_t>(rank.next++);
+      continue;
+    }
+    if (entry.stream != 0 && entry.kind != ProgramEntry::Kind::kWaitStream) {
+      ++rank.next;
+      queue(index, entry);
+      continue;
+    }
+    if (rank.host > clock_.now()) {
+      clock_.at(rank.host, [this, index] { run_host(index); });
+      return;
+    }
+    if (!do_on_host(index, entry)) return;
+  }
+}
+
+bool ReplayStreams::do_on_host(std::size_t index, const ProgramEntry& entry) {
+  Rank& rank = state_[index];
+  switch (entry.kind) {
+    case ProgramEntry::Kind::kCompute:
+    case ProgramEntry::Kind::kCopy:
+      compute_on_host(index);
+      return false;
+    case ProgramEntry::Kind::kPost:
+      ++rank.next;
+      communication_.post(index, entry.number);
+      return true;
+    case ProgramEntry::Kind::kWait:
+      ++rank.next;
+      return wait_for_communication(index, kHost, entry.number);
+    case ProgramEntry::Kind::kMark:
+      ++rank.next;
+      reach(index, entry.number);
+      return true;
+    case ProgramEntry::Kind::kWaitMark:
+      ++rank.next;
+      return wait_for_mark(index, kHost, entry.number);
+    case ProgramEntry::Kind::kWaitStream: {
+      ++rank.next;
+      const auto stream = static_cast<std::size_t>(entry.stream);
+      if (stream == kHost) return true;
+      const auto mark = static_cast<std::int32_t>(rank.marks.size());
+      rank.marks.push_back(-1.0);
+      rank.streams[stream].items.push_back(
+          {.kind = Item::Kind::kMark, .number = mark, .phase = rank.phase, .queued = rank.host});
+      go_on(index, stream);
+      return wait_for_mark(index, kHost, mark);
+    }
+    case ProgramEntry::Kind::kPhase:
+      break;
+  }
+  throw InternalError("a phase is no work of a stream");
+}
+
+// All operations up to the next entry of another kind are one piece of work.
+void ReplayStreams::compute_on_host(std::size_t index) {
+  Rank& rank = state_[index];
+  const std::vector<ProgramEntry>& entries = ranks_[index].program->entries;
+  double seconds = 0.0;
+  for (; rank.next < entries.size(); ++rank.next) {
+    const ProgramEntry& entry = entries[rank.next];
+    const bool computes =
+        entry.kind == ProgramEntry::Kind::kCompute || entry.kind == ProgramEntry::Kind::kCopy;
+    if (!computes || entry.stream != 0) break;
+    seconds += seconds_of(index, entry);
+  }
+  work(index, kHost, seconds, seconds, rank.phase);
+}
+
+void ReplayStreams::queue(std::size_t index, const ProgramEntry& entry) {
+  Rank& rank = state_[index];
+  const auto stream = static_cast<std::size_t>(entry.stream);
+  std::deque<Item>& items = rank.streams[stream].items;
+  Item item{.number = entry.number, .phase = rank.phase, .queued = rank.host};
+  switch (entry.kind) {
+    case ProgramEntry::Kind::kCompute:
+    case ProgramEntry::Kind::kCopy: {
+      rank.host += costs_.launch;
+      const std::pair<double, double> operation{rank.host, seconds_of(index, entry)};
+      if (!items.empty() && items.back().kind == Item::Kind::kBusy &&
+          items.back().phase == rank.phase) {
+        items.back().operations.push_back(operation);
+        return;
+      }
+      item.queued = rank.host;
+      item.operations.push_back(operation);
+      break;
+    }
+    case ProgramEntry::Kind::kPost:
+      item.kind = Item::Kind::kPost;
+      break;
+    case ProgramEntry::Kind::kWait:
+      item.kind = Item::Kind::kWait;
+      break;
+    case ProgramEntry::Kind::kMark:
+      item.kind = Item::Kind::kMark;
+      break;
+    case ProgramEntry::Kind::kWaitMark:
+      item.kind = Item::Kind::kWaitMark;
+      break;
+    case ProgramEntry::Kind::kWaitStream:
+    case ProgramEntry::Kind::kPhase:
+      throw InternalError("a host alone does that");
+  }
+  const bool first = items.empty();
+  items.push_back(std::move(item));
+  if (first && rank.streams[stream].state == Stream::State::kIdle) go_on(index, stream);
+}
+
+void ReplayStreams::go_on(std::size_t index, std::size_t stream) {
+  clock_.at(clock_.now(), [this, index, stream] {
+    if (stream == kHost) {
+      run_host(index);
+    } else {
+      run_stream(index, stream);
+    }
+  });
+}
+
+void ReplayStreams::run_stream(std::size_t index, std::size_t number) {
+  Stream& stream = state_[index].streams[number];
+  while (stream.state == Stream::State::kIdle && !stream.items.empty()) {
+    if (stream.items.front().queued > clock_.now()) {
+      clock_.at(stream.items.front().queued, [this, index, number] { run_stream(index, number); });
+      return;
+    }
+    const Item item = std::move(stream.items.front());
+    stream.items.pop_front();
+    if (!start(index, number, item)) return;
+  }
+}
+
+// Returns false if the stream does not go on now.
+bool ReplayStreams::start(std::size_t index, std::size_t stream, const Item& item) {
+  switch (item.kind) {
+    case Item::Kind::kBusy: {
+      double end = clock_.now(), computed = 0.0;
+      for (const auto& [queued, seconds] : item.operations) {
+        end = std::max(end, queued) + seconds;
+        computed += seconds;
+      }
+      work(index, stream, end - clock_.now(), computed, item.phase);
+      return false;
+    }
+    case Item::Kind::kPost:
+      communication_.post(index, item.number);
+      return true;
+    case Item::Kind::kWait:
+      return wait_for_communication(index, stream, item.number);
+    case Item::Kind::kMark:
+      reach(index, item.number);
+      return true;
+    case Item::Kind::kWaitMark:
+      return wait_for_mark(index, stream, item.number);
+  }
+  return true;
+}
+
+void ReplayStreams::work(std::size_t index, std::size_t number, double seconds, double computed,
+                         std::int32_t phase) {
+  Stream& stream = state_[index].streams[number];
+  stream.state = Stream::State::kBusy;
+  stream.left = seconds;
+  stream.since = clock_.now();
+  stream.speed = communication_.in_flight(index) ? 1.0 - costs_.slowdown : 1.0;
+  stream.times.compute += computed;
+  add_phase(index, stream, phase, clock_.now(), clock_.now() + seconds / stream.speed);
+  plan_end(index, number);
+}
+
+void ReplayStreams::plan_end(std::size_t index, std::size_t number) {
+  Stream& stream = state_[index].streams[number];
+  const std::uint64_t version = ++stream.version;
+  const double end = clock_.now() + std::max(stream.left, 0.0) / stream.speed;
+  stream.times.end = end;
+  clock_.at(end, [this, index, number, version] {
+    Stream& ended = state_[index].streams[number];
+    if (ended.version != version) return;
+    ended.state = Stream::State::kIdle;
+    go_on(index, number);
+  });
+}
+
+// Communication in flight takes a share of the speed of what computes beside it.
+void ReplayStreams::set_speeds(std::size_t index) {
+  if (costs_.slowdown == 0.0) return;
+  const double speed = communication_.in_flight(index) ? 1.0 - costs_.slowdown : 1.0;
+  std::vector<Stream>& streams = state_[index].streams;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    Stream& stream = streams[i];
+    if (stream.state != Stream::State::kBusy || stream.speed == speed) continue;
+    stream.left -= (clock_.now() - stream.since) * stream.speed;
+    stream.since = clock_.now();
+    stream.speed = speed;
+    plan_end(index, i);
+    if (!stream.activities.empty()) {
+      stream.activities.back().end_ns = nanoseconds(stream.times.end);
+    }
+  }
+}
+
+bool ReplayStreams::wait_for_communication(std::size_t index, std::size_t number,
+                                           std::int32_t communication) {
+  if (communication_.done(index, communication)) return true;
+  Stream& stream = state_[index].streams[number];
+  stream.state = Stream::State::kWaits;
+  stream.waits_for = communication;
+  const double begin = clock_.now();
+  communication_.when_done(index, communication, [this, index, number, communication, begin] {
+    Stream& waited = state_[index].streams[number];
+    const std::string& group = communication_.group_name(index, communication);
+    const double now = clock_.now();
+    const double begun = std::clamp(communication_.begun(index, communication), begin, now);
+    waited.times.late[group] += begun - begin;
+    waited.times.exposed[group] += now - begun;
+    waited.times.end = now;
+    const StepProgram& program = *ranks_[index].program;
+    const ProgramCommunication& posted =
+        program.communications[static_cast<std::size_t>(communication)];
+    waited.activities.push_back(
+        {.kind = Activity::Kind::kWait,
+         .name = program.names[static_cast<std::size_t>(posted.name)] + " of " + group,
+         .begin_ns = nanoseconds(begin),
+         .end_ns = nanoseconds(now)});
+    waited.state = Stream::State::kIdle;
+    waited.waits_for = -1;
+    go_on(index, number);
+  });
+  return false;
+}
+
+bool ReplayStreams::wait_for_mark(std::size_t index, std::size_t number, std::int32_t mark) {
+  Rank& rank = state_[index];
+  if (rank.marks[static_cast<std::size_t>(mark)] >= 0.0) return true;
+  rank.streams[number].state = Stream::State::kWaits;
+  rank.waiting[mark].push_back(number);
+  return false;
+}
+
+void ReplayStreams::reach(std::size_t index, std::int32_t mark) {
+  Rank& rank = state_[index];
+  rank.marks[static_cast<std::size_t>(mark)] = clock_.now();
+  const auto found = rank.waiting.find(mark);
+  if (found == rank.waiting.end()) return;
+  const std::vector<std::size_t> waiting = std::move(found->second);
+  rank.waiting.erase(found);
+  for (const std::size_t number : waiting) {
+    rank.streams[number].state = Stream::State::kIdle;
+    go_on(index, number);
+  }
+}
+
+// One activity for what follows one another in a phase.
+void ReplayStreams::add_phase(std::size_t index, Stream& stream, std::int32_t phase, double begin,
+                              double end) {
+  if (phase < 0) return;
+  const StepProgram& program = *ranks_[index].program;
+  const ProgramEntry& entry = program.entries[static_cast<std::size_t>(phase)];
+  const std::string& name = program.name_of(entry);
+  if (name.empty()) return;
+  for (auto last = stream.activities.rbegin(); last != stream.activities.rend(); ++last) {
+    if (last->kind == Activity::Kind::kWait) continue;
+    if (last->name != name || last->number != entry.number) break;
+    last->end_ns = nanoseconds(end);
+    return;
+  }
+  stream.activities.push_back({.kind = Activity::Kind::kCompute,
+                               .name = name,
+                               .number = entry.number,
+                               .begin_ns = nanoseconds(begin),
+                               .end_ns = nanoseconds(end)});
+}
+
+std::size_t ReplayStreams::computing(std::size_t index) const {
+  const std::vector<Stream>& streams = state_[index].streams;
+  const auto most = std::ranges::max_element(
+      streams, {}, [](const Stream& stream) { return stream.times.compute; });
+  return static_cast<std::size_t>(most - streams.begin());
+}
+
+std::vector<RankTimes> ReplayStreams::times() const {
+  std::vector<RankTimes> all;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    all.push_back(state_[i].streams[computing(i)].times);
+    for (const Stream& stream : state_[i].streams) {
+      all.back().end = std::max(all.back().end, stream.times.end);
+    }
+  }
+  return all;
+}
+
+std::vector<Trace> ReplayStreams::take_traces() const {
+  std::vector<Trace> traces(ranks_.size());
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Trace& trace = traces[i];
+    const StepProgram& program = *ranks_[i].program;
+    trace.activities = state_[i].streams[computing(i)].activities;
+    for (const auto& [lane, communicator] : ranks_[i].lanes) {
+      trace.lanes.emplace(lane, communicator.group);
+    }
+    std::map<std::tuple<int, int, bool>, std::uint64_t> sequences;
+    for (std::size_t n = 0; n < program.communications.size(); ++n) {
+      const ProgramCommunication& posted = program.communications[n];
+      const std::string& name = program.names[static_cast<std::size_t>(posted.name)];
+      const bool sends = posted.peer >= 0 && name == "send";
+      const auto [begin, end] = communication_.interval(i, static_cast<std::int32_t>(n));
+      trace.operations.push_back({.lane = posted.lane,
+                                  .peer = posted.peer,
+                                  .sends = sends,
+                                  .name = name,
+                                  .sequence = ++sequences[{posted.lane, posted.peer, sends}],
+                                  .bytes = posted.bytes,
+                                  .begin_ns = nanoseconds(begin),
+                                  .end_ns = nanoseconds(end)});
+    }
+  }
+  return traces;
+}
+
+void ReplayStreams::report_deadlock(std::size_t index) const {
+  std::string waits;
+  for (std::size_t s = 0; s < state_[index].streams.size(); ++s) {
+    const Stream& stream = state_[index].streams[s];
+    if (stream.state != Stream::State::kWaits) continue;
+    waits += fmt::format(
+        "; stream {} waits for {}", s,
+        stream.waits_for < 0 ? "another stream" : communication_.describe(index, stream.waits_for));
+  }
+  throw InternalError(fmt::format(
+      "a replayed step ends without rank {}, which is at entry {} of {}{}", ranks_[index].rank,
+      state_[index].next, ranks_[index].program->entries.size(), waits));
+}
+
+}  // namespace trireme::plan
