@@ -104,6 +104,7 @@ void GradientReducer::plan(Group group, const nn::ReductionOptions& options,
     steps.push_back(std::move(step));
   }
   TRIREME_CHECK(group.of_run.size() <= under_way_.size(), "a reduction has two phases at most");
+  phased_ = phased_ || group.of_run.size() > 1;
   nn::ReductionOptions of_group = options;
   if (carriers.empty()) of_group.travel = DType::kF32;  // they travel nowhere
   flat.plan_reduction(ctx_, of_group, carriers);
@@ -255,6 +256,7 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
 // the same points too.
 void GradientReducer::hold_few(Group& started) {
   reducing_.push_back(&started);
+  if (ctx_.log) ctx_.log->settle(static_cast<std::int32_t>(block_groups_) - 1);
   while (under_way_[0].size() > block_groups_) move_on(0);
   const std::size_t phases = started.last_phase() + 1;
   while (reducing_.size() > phases * block_groups_) settle(*reducing_.front());
@@ -296,7 +298,12 @@ void GradientReducer::poll() {
     return group.last_phase() != 0 &&
            std::ranges::all_of(group.works, [](const Work& one) { return one.done(); });
   };
-  while (!first.empty() && moves(*first.front())) move_on(0);
+  if (ctx_.log && phased_) ctx_.log->look();
+  while (!first.empty() && moves(*first.front())) {
+    if (ctx_.log) ctx_.log->begin_later();
+    move_on(0);
+    if (ctx_.log) ctx_.log->end_later();
+  }
 }
 
 void GradientReducer::settle(const Group& group) {
@@ -309,6 +316,7 @@ void GradientReducer::finish_step() {
                   fmt::format("{} still misses {} gradient contributions in run {} of {}",
                               group.flat->name(), group.missing, group.runs, runs_of_step_));
   }
+  if (ctx_.log) ctx_.log->settle(0);
   // First all second phases start.
   for (std::size_t phase = 0; phase < under_way_.size(); ++phase) {
     while (!under_way_[phase].empty()) move_on(phase);

@@ -32,7 +32,9 @@ Replay replay(const std::vector<ReplayedRank>& ranks, const ReplayCosts& costs,
   ReplayCommunication communication(ranks, costs, clock);
   ReplayStreams streams(ranks, costs, clock, communication);
   streams.run();
-  Replay result{.seconds = clock.now(), .ranks = streams.times()};
+  // The clock may have come further, to ends that were planned and then came earlier or later.
+  Replay result{.seconds = communication.last_end(), .ranks = streams.times()};
+  for (const RankTimes& times : result.ranks) result.seconds = std::max(result.seconds, times.end);
   if (traces != nullptr) *traces = streams.take_traces();
   return result;
 }

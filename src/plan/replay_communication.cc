@@ -206,7 +206,7 @@ void ReplayCommunication::finish(std::size_t number) {
   Meeting& met = meetings_[number];
   if (met.done) return;
   met.done = true;
-  met.finish = clock_.now();
+  met.finish = last_end_ = clock_.now();
   ++met.version;
   if (met.flows) {
     for_ways(met, [&](std::size_t rank, std::size_t way) { std::erase(ways_[rank][way], number); });

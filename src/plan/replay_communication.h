@@ -36,6 +36,7 @@ class ReplayCommunication {
   // When it came to the head of its lane here, and when it was done.
   std::pair<double, double> interval(std::size_t index, std::int32_t number) const;
   const std::string& group_name(std::size_t index, std::int32_t number) const;
+  double last_end() const { return last_end_; }  // of all that is done
   // Whether anything of a rank flows, and who is told when that changes.
   bool in_flight(std::size_t index) const { return flows_of_[index] > 0; }
   void watch(std::function<void(std::size_t index)> watcher) { watcher_ = std::move(watcher); }
@@ -103,6 +104,7 @@ class ReplayCommunication {
   std::vector<std::map<LaneKey, Lane>> lanes_;                     // [rank]
   std::vector<std::array<std::vector<std::size_t>, kWays>> ways_;  // [rank]: what flows there
   std::vector<int> flows_of_;                                      // [rank]
+  double last_end_ = 0.0;
 };
 
 }  // namespace trireme::plan

@@ -25,6 +25,7 @@ ReplayStreams::ReplayStreams(const std::vector<ReplayedRank>& ranks, const Repla
       communication_(communication),
       state_(ranks.size()) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
+    state_[i].at = {{0, ranks[i].program->entries.size()}};
     state_[i].streams.resize(static_cast<std::size_t>(ranks[i].program->streams));
     state_[i].marks.assign(static_cast<std::size_t>(ranks[i].program->marks), -1.0);
   }
@@ -40,7 +41,7 @@ void ReplayStreams::run() {
     const bool all_done = std::ranges::all_of(state_[i].streams, [](const Stream& stream) {
       return stream.state == Stream::State::kIdle && stream.items.empty();
     });
-    if (!all_done || state_[i].next < ranks_[i].program->entries.size()) report_deadlock(i);
+    if (!all_done || !state_[i].at.empty()) report_deadlock(i);
   }
 }
 
@@ -52,14 +53,23 @@ void ReplayStreams::run_host(std::size_t index) {
   Rank& rank = state_[index];
   const std::vector<ProgramEntry>& entries = ranks_[index].program->entries;
   rank.host = std::max(rank.host, clock_.now());
-  while (rank.next < entries.size()) {
-    const ProgramEntry& entry = entries[rank.next];
+  while (!rank.at.empty()) {
+    auto& [next, end] = rank.at.back();
+    if (next == end) {
+      rank.at.pop_back();
+      if (rank.at.empty() && !rank.later.empty()) {
+        rank.at.push_back(rank.later.front());
+        rank.later.pop_front();
+      }
+      continue;
+    }
+    const ProgramEntry& entry = entries[next];
     if (entry.kind == ProgramEntry::Kind::kPhase) {
-      rank.phase = static_cast<std::int32_t>(rank.next++);
+      rank.phase = static_cast<std::int32_t>(next++);
       continue;
     }
     if (entry.stream != 0 && entry.kind != ProgramEntry::Kind::kWaitStream) {
-      ++rank.next;
+      ++next;
       queue(index, entry);
       continue;
     }
@@ -67,8 +77,52 @@ void ReplayStreams::run_host(std::size_t index) {
       clock_.at(rank.host, [this, index] { run_host(index); });
       return;
     }
-    if (!do_on_host(index, entry)) return;
+    if (!turn(index, entry) && !do_on_host(index, entry)) return;
   }
+}
+
+bool ReplayStreams::turn(std::size_t index, const ProgramEntry& entry) {
+  Rank& rank = state_[index];
+  std::size_t& next = rank.at.back().first;
+  const auto take_oldest = [&] {
+    rank.at.push_back(rank.later.front());
+    rank.later.pop_front();
+  };
+  switch (entry.kind) {
+    case ProgramEntry::Kind::kLater: {
+      const std::size_t begin = next + 1, end = begin + static_cast<std::size_t>(entry.number);
+      rank.later.emplace_back(begin, end);
+      next = end;
+      if (ready(index, rank.later.front())) take_oldest();
+      return true;
+    }
+    case ProgramEntry::Kind::kLook:
+      if (rank.later.empty() || !ready(index, rank.later.front())) {
+        ++next;
+      } else {
+        take_oldest();  // and then it looks again
+      }
+      return true;
+    case ProgramEntry::Kind::kSettle:
+      if (rank.later.size() <= static_cast<std::size_t>(entry.number)) {
+        ++next;
+      } else {
+        take_oldest();
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ReplayStreams::ready(std::size_t index,
+                          const std::pair<std::size_t, std::size_t>& block) const {
+  const std::vector<ProgramEntry>& entries = ranks_[index].program->entries;
+  for (std::size_t i = block.first; i < block.second; ++i) {
+    if (entries[i].kind != ProgramEntry::Kind::kWait) return true;
+    if (!communication_.done(index, entries[i].number)) return false;
+  }
+  return true;
 }
 
 bool ReplayStreams::do_on_host(std::size_t index, const ProgramEntry& entry) {
@@ -79,21 +133,21 @@ bool ReplayStreams::do_on_host(std::size_t index, const ProgramEntry& entry) {
       compute_on_host(index);
       return false;
     case ProgramEntry::Kind::kPost:
-      ++rank.next;
+      ++rank.at.back().first;
       communication_.post(index, entry.number);
       return true;
     case ProgramEntry::Kind::kWait:
-      ++rank.next;
+      ++rank.at.back().first;
       return wait_for_communication(index, kHost, entry.number);
     case ProgramEntry::Kind::kMark:
-      ++rank.next;
+      ++rank.at.back().first;
       reach(index, entry.number);
       return true;
     case ProgramEntry::Kind::kWaitMark:
-      ++rank.next;
+      ++rank.at.back().first;
       return wait_for_mark(index, kHost, entry.number);
     case ProgramEntry::Kind::kWaitStream: {
-      ++rank.next;
+      ++rank.at.back().first;
       const auto stream = static_cast<std::size_t>(entry.stream);
       if (stream == kHost) return true;
       const auto mark = static_cast<std::int32_t>(rank.marks.size());
@@ -103,10 +157,13 @@ bool ReplayStreams::do_on_host(std::size_t index, const ProgramEntry& entry) {
       go_on(index, stream);
       return wait_for_mark(index, kHost, mark);
     }
+    case ProgramEntry::Kind::kLater:
+    case ProgramEntry::Kind::kLook:
+    case ProgramEntry::Kind::kSettle:
     case ProgramEntry::Kind::kPhase:
       break;
   }
-  throw InternalError("a phase is no work of a stream");
+  throw InternalError("that is no work of a stream");
 }
 
 // All operations up to the next entry of another kind are one piece of work.
@@ -114,8 +171,9 @@ void ReplayStreams::compute_on_host(std::size_t index) {
   Rank& rank = state_[index];
   const std::vector<ProgramEntry>& entries = ranks_[index].program->entries;
   double seconds = 0.0;
-  for (; rank.next < entries.size(); ++rank.next) {
-    const ProgramEntry& entry = entries[rank.next];
+  auto& [next, end] = rank.at.back();
+  for (; next < end; ++next) {
+    const ProgramEntry& entry = entries[next];
     const bool computes =
         entry.kind == ProgramEntry::Kind::kCompute || entry.kind == ProgramEntry::Kind::kCopy;
     if (!computes || entry.stream != 0) break;
@@ -155,8 +213,7 @@ void ReplayStreams::queue(std::size_t index, const ProgramEntry& entry) {
     case ProgramEntry::Kind::kWaitMark:
       item.kind = Item::Kind::kWaitMark;
       break;
-    case ProgramEntry::Kind::kWaitStream:
-    case ProgramEntry::Kind::kPhase:
+    default:
       throw InternalError("a host alone does that");
   }
   const bool first = items.empty();
@@ -385,7 +442,9 @@ void ReplayStreams::report_deadlock(std::size_t index) const {
   }
   throw InternalError(fmt::format(
       "a replayed step ends without rank {}, which is at entry {} of {}{}", ranks_[index].rank,
-      state_[index].next, ranks_[index].program->entries.size(), waits));
+      state_[index].at.empty() ? ranks_[index].program->entries.size()
+                               : state_[index].at.back().first,
+      ranks_[index].program->entries.size(), waits));
 }
 
 }  // namespace trireme::plan

@@ -50,7 +50,10 @@ class ReplayStreams {
     std::vector<Activity> activities;
   };
   struct Rank {
-    std::size_t next = 0;     // entry of the program
+    // The entries that the host is at, of the program and, while it does one, of a block of
+    // ProgramEntry::Kind::kLater: the next one and the end.
+    std::vector<std::pair<std::size_t, std::size_t>> at;
+    std::deque<std::pair<std::size_t, std::size_t>> later;  // the blocks that are undone
     double host = 0.0;        // how far the host has come, which may be ahead of the clock
     std::int32_t phase = -1;  // as Item::phase
     std::vector<Stream> streams;
@@ -59,6 +62,9 @@ class ReplayStreams {
   };
 
   void run_host(std::size_t index);
+  // Takes what tells which entries come next. Returns false for other entries.
+  bool turn(std::size_t index, const ProgramEntry& entry);
+  bool ready(std::size_t index, const std::pair<std::size_t, std::size_t>& block) const;
   // Returns false if the host does not go on now.
   bool do_on_host(std::size_t index, const ProgramEntry& entry);
   void compute_on_host(std::size_t index);

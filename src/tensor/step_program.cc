@@ -43,6 +43,12 @@ std::string entry_text(const StepProgram& program, const ProgramEntry& entry) {
       return fmt::format("{}: wait for mark {}", on, entry.number);
     case ProgramEntry::Kind::kWaitStream:
       return fmt::format("host: wait for {}", on);
+    case ProgramEntry::Kind::kLater:
+      return fmt::format("the next {} are done when they need not wait", entry.number);
+    case ProgramEntry::Kind::kLook:
+      return "look for what need not wait";
+    case ProgramEntry::Kind::kSettle:
+      return fmt::format("leave {} of what waits undone", entry.number);
     case ProgramEntry::Kind::kPhase:
       return fmt::format("phase {} {}", program.name_of(entry), entry.number);
   }
@@ -132,6 +138,24 @@ void ProgramLog::wait_mark(const void* stream, const void* event) {
 
 void ProgramLog::wait_stream(const void* stream) {
   add(ProgramEntry::Kind::kWaitStream, stream);
+}
+
+void ProgramLog::begin_later() {
+  later_ = program_.entries.size();
+  add(ProgramEntry::Kind::kLater, nullptr);
+}
+
+void ProgramLog::end_later() {
+  const std::size_t block = program_.entries.size() - later_ - 1;
+  program_.entries[later_].number = static_cast<std::int32_t>(block);
+}
+
+void ProgramLog::look() {
+  add(ProgramEntry::Kind::kLook, nullptr);
+}
+
+void ProgramLog::settle(std::int32_t most_undone) {
+  add(ProgramEntry::Kind::kSettle, nullptr).number = most_undone;
 }
 
 void ProgramLog::phase(std::string_view text, std::int64_t number) {

@@ -168,6 +168,92 @@ std::string text_of(const Traffic& traffic) {
   return text;
 }
 
+// What each lane did, in its order, by communicator, peer and direction.
+using Lanes = std::map<std::tuple<std::string, int, bool>, std::string>;
+
+Lanes lanes_of(Trace trace, int first_rank) {
+  std::ranges::stable_sort(trace.operations, {}, &Operation::sequence);
+  Lanes lanes;
+  for (const Operation& operation : trace.operations) {
+    const int peer = operation.peer < 0 ? operation.peer : operation.peer - first_rank;
+    lanes[{trace.lanes.at(operation.lane).name, peer, operation.sends}] +=
+        fmt::format("{} {}\n", operation.name, operation.bytes);
+  }
+  return lanes;
+}
+
+Lanes lanes_of(const plan::DryRunResult& dry) {
+  Lanes lanes;
+  for (const ProgramCommunication& posted : dry.program.communications) {
+    const std::string& name = dry.program.names[static_cast<std::size_t>(posted.name)];
+    lanes[{dry.lanes.at(posted.lane).group.name, posted.peer, name == "send"}] +=
+        fmt::format("{} {}\n", name, posted.bytes);
+  }
+  return lanes;
+}
+
+// The phases and the waits for communication, in the order of their begins. A wait for what is done
+// already takes no time, and a recorder does not tell of it.
+std::string order_of(Trace trace) {
+  std::ranges::stable_sort(trace.activities, {}, [](const Activity& activity) {
+    return std::pair(activity.begin_ns, -activity.end_ns);
+  });
+  std::string order;
+  for (const Activity& activity : trace.activities) {
+    if (activity.kind == Activity::Kind::kCompute) {
+      order += fmt::format("{} {}\n", activity.name, activity.number);
+    }
+  }
+  return order;
+}
+
+// The program tells of each phase when it begins, and when the one within it has ended.
+std::string order_of(const StepProgram& program) {
+  std::string order;
+  std::vector<std::string> open;
+  for (const ProgramEntry& entry : program.entries) {
+    if (entry.kind != ProgramEntry::Kind::kPhase) continue;
+    const std::string text = fmt::format("{} {}\n", program.name_of(entry), entry.number);
+    const bool ends = open.size() > 1 ? open[open.size() - 2] == text : entry.number < 0;
+    if (program.name_of(entry).empty()) {
+      open.clear();
+    } else if (ends && open.size() > 1) {
+      open.pop_back();
+    } else {
+      open.push_back(text);
+      order += text;
+    }
+  }
+  return order;
+}
+
+// Waits that a recorder told of are among those of the program: in the same order, unless some are
+// done when they would not wait.
+void expect_waits_among(const Trace& trace, const plan::DryRunResult& dry) {
+  std::vector<std::string> recorded;
+  for (const ProgramEntry& entry : dry.program.entries) {
+    if (entry.kind != ProgramEntry::Kind::kWait) continue;
+    const ProgramCommunication& posted = dry.program.communication(entry);
+    recorded.push_back(dry.program.names[static_cast<std::size_t>(posted.name)] + " of " +
+                       dry.lanes.at(posted.lane).group.name);
+  }
+  const bool ordered = std::ranges::none_of(dry.program.entries, [](const ProgramEntry& entry) {
+    return entry.kind == ProgramEntry::Kind::kLater;
+  });
+  auto next = recorded.begin();
+  for (const Activity& activity : trace.activities) {
+    if (activity.kind != Activity::Kind::kWait) continue;
+    const auto found = std::find(next, recorded.end(), activity.name);
+    ASSERT_TRUE(found != recorded.end()) << activity.name << " is not waited for in the program";
+    if (ordered) {
+      next = std::next(found);
+    } else {
+      recorded.erase(found);
+      next = recorded.begin();
+    }
+  }
+}
+
 // The micro-batches of a rank whose replica begins with micro-batch `first`.
 std::vector<nn::MicroBatch> batches_of(ops::Context& ctx, const Case& c,
                                        const plan::DryRunInput& input, const parallel::Stage& stage,
@@ -205,7 +291,8 @@ class DryRunBesideRealOne : public ::testing::TestWithParam<Case> {};
 TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   const Case& c = GetParam();
   if (c.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
-  const plan::DryRunInput input = input_of(c);
+  plan::DryRunInput input = input_of(c);
+  input.records = true;
   ops::Context ctx = ops::make_cpu_context(1);
   runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
   const Islands islands(runtime(), c.grid, c.islands);
@@ -249,6 +336,10 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   }
   EXPECT_EQ(text_of(traffic_by_operation(dry.traffic)),
             text_of(traffic_by_operation(trace, islands.ranks().front())));
+  if (plan::recorded_micro_batches(input).periods > 0) return;  // not all are recorded
+  EXPECT_EQ(lanes_of(dry), lanes_of(trace, islands.ranks().front()));
+  EXPECT_EQ(order_of(dry.program), order_of(trace));
+  expect_waits_among(trace, dry);
 }
 
 // What the start of a run goes by: the largest of the kinds that may be largest.

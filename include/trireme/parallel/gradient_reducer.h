@@ -169,6 +169,7 @@ class GradientReducer : public nn::GradientListener {
   std::vector<Group*> shared_;  // those that several blocks of the stage use
   // The groups that are in each phase, in the order of starting.
   std::array<std::deque<Group*>, 2> under_way_;
+  bool phased_ = false;           // a group has two phases
   std::size_t block_groups_ = 1;  // the most of a block
   // Those whose whole gradients have memory until their reduction is over, in the order of
   // starting.

@@ -23,6 +23,11 @@ struct ProgramEntry {
     kMark,        // point `number` in the stream
     kWaitMark,    // the stream goes on when another one has come to point `number`
     kWaitStream,  // the host goes on when the stream is idle
+    // The next `number` entries begin with waits. The host does them when these would wait for
+    // nothing: it looks here, at every kLook, and goes on without them until then.
+    kLater,
+    kLook,
+    kSettle,  // at most `number` such blocks stay undone: the host waits for the oldest ones
     kPhase,       // what follows belongs to phase `name` of micro-batch or step `number`
   };
   Kind kind = Kind::kCompute;
@@ -93,6 +98,11 @@ class ProgramLog {
   void mark(const void* stream, const void* event);
   void wait_mark(const void* stream, const void* event);  // nullptr: the host waits
   void wait_stream(const void* stream);
+  // What is recorded between the two is a block of kLater. No block is within another.
+  void begin_later();
+  void end_later();
+  void look();
+  void settle(std::int32_t most_undone);
   void phase(std::string_view name, std::int64_t number);
 
   // Returns what was recorded since the last call, or since the log was made.
@@ -108,6 +118,7 @@ class ProgramLog {
   std::map<std::string, std::int32_t, std::less<>> names_;
   std::map<const void*, std::int32_t> streams_;  // kept from program to program
   std::map<const void*, std::int32_t> marks_;    // the last mark of each event
+  std::size_t later_ = 0;                        // the entry that began the block
 };
 
 }  // namespace trireme
