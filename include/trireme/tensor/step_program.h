@@ -28,16 +28,16 @@ struct ProgramEntry {
     kLater,
     kLook,
     kSettle,  // at most `number` such blocks stay undone: the host waits for the oldest ones
-    kPhase,       // what follows belongs to phase `name` of micro-batch or step `number`
+    kPhase,   // what follows belongs to phase `name` of micro-batch or step `number`
   };
   Kind kind = Kind::kCompute;
   DType dtype = DType::kF32;  // of an operation: that of its first tensor
   std::int32_t name = 0;      // an index of StepProgram::names
   std::int32_t stream = 0;    // 0: the host, which is all there is where ranks compute on CPUs
   std::int32_t number = -1;
-  // Of an operation. A product has m, n, k and a batch (a convolution: pixels, output channels,
-  // taps x input channels of a group, groups); attention has sequences x heads, queries, keys and
-  // the size of a head. Others have rows and columns of their first tensor.
+  // The sizes of an operation. A product has m, n, k and a batch (a convolution: pixels, output
+  // channels, taps x input channels of a group, groups); attention has sequences x heads, queries,
+  // keys and the size of a head. Others have rows and columns of their first tensor.
   std::array<std::int64_t, 4> sizes{};
   double flops = 0.0;
   double bytes = 0.0;  // of the tensors of an operation; of a copy
