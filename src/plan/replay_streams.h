@@ -36,7 +36,7 @@ class ReplayStreams {
     std::int32_t number = -1;
     std::int32_t phase = -1;  // the entry of the program that began it; -1: none
     double queued = 0.0;      // when
-    // Of kBusy: when each of several operations was queued, and the seconds that it takes.
+    // When each of several operations was queued, and the seconds that it takes.
     std::vector<std::pair<double, double>> operations = {};
   };
   struct Stream {

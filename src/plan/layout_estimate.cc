@@ -1,0 +1,276 @@
+#include "plan/layout_estimate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/partition.h"
+
+namespace trireme::plan {
+namespace {
+
+// Middle blocks that the four stages of the measured model hold: what a block adds is what the
+// third has beyond the second.
+constexpr std::array kMiddleOfStage = {1, 1, 2, 1};
+constexpr int kMiddleMeasured = 5;
+
+// The longest run of blocks of one kind: [first, second).
+std::pair<int, int> middle_of(const nn::ModelPlan& model) {
+  std::pair<int, int> longest{0, 0};
+  const int count = static_cast<int>(model.blocks.size());
+  for (int begin = 0; begin < count;) {
+    int end = begin + 1;
+    const std::string& kind = model.blocks[static_cast<std::size_t>(begin)].kind;
+    while (end < count && !kind.empty() &&
+           model.blocks[static_cast<std::size_t>(end)].kind == kind) {
+      ++end;
+    }
+    if (end - begin > longest.second - longest.first) longest = {begin, end};
+    begin = end;
+  }
+  return longest;
+}
+
+// Keeps so many of the middle blocks.
+void shorten(DryRunInput& input, int begin, int end, int kept) {
+  const auto erase = [&](auto& list) {
+    list.erase(list.begin() + begin + kept, list.begin() + end);
+  };
+  erase(input.model.blocks);
+  if (!input.step.stage.trained.elements.empty()) erase(input.step.stage.trained.elements);
+}
+
+}  // namespace
+
+NetworkCosts& LayoutEstimate::network_of(const GridShape& grid) {
+  std::unique_ptr<NetworkCosts>& network =
+      networks_[fmt::format("{} {}", grid.to_string(), grid[Axis::kShard])];
+  if (!network) network = options_.network(grid);
+  return *network;
+}
+
+const LayoutEstimate::Blocks& LayoutEstimate::blocks_of(const Layout& layout) {
+  const Key key{layout.grid[Axis::kTensor], layout.micro, layout.recompute,
+                layout.sequence_parallel};
+  const auto found = blocks_.find(key);
+  if (found != blocks_.end()) return found->second;
+  return blocks_.emplace(key, measure(layout)).first->second;
+}
+
+LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
+  Blocks made;
+  Layout alone = layout;
+  alone.shard_stage = 0;
+  alone.schedule = "1f1b";
+  alone.chunks = 1;
+  alone.grid = GridShape(1, 1, layout.grid[Axis::kTensor]);
+  std::optional<DryRunInput> input = options_.input(alone);
+  if (!input) return made;
+  const auto [begin, end] = middle_of(input->model);
+  const int blocks = static_cast<int>(input->model.blocks.size());
+  made.known = true;
+  const bool composed = end - begin >= kMiddleMeasured;
+  made.before = composed ? begin : blocks;
+  made.middle = composed ? end - begin : 0;
+  made.after = composed ? blocks - end : 0;
+  if (composed) {
+    shorten(*input, begin, end, kMiddleMeasured);
+    input->grid = GridShape(1, static_cast<int>(kMiddleOfStage.size()), layout.grid[Axis::kTensor]);
+    input->step.stage.cut.assign(kMiddleOfStage.begin(), kMiddleOfStage.end());
+    input->step.stage.cut.front() += made.before;
+    input->step.stage.cut.back() += made.after;
+  }
+  input->meeting.reset();
+  input->islands = 1;
+  input->recomputed_steps = 0;
+  input->step.work = parallel::WorkSplit::even(1, 1);
+  NetworkCosts& network = network_of(input->grid);
+  const double launch =
+      input->device.on_gpus() && !input->step.cuda_graphs ? options_.device->device().launch : 0.0;
+
+  std::vector<Cost> costs;
+  for (const DryRunResult& result : record_stages(*input, 1)) {
+    Cost cost;
+    double* phase = &cost.rest;
+    double calls = 0.0;
+    const auto leave = [&] {
+      *phase = std::max(*phase, calls * launch);
+      calls = 0.0;
+    };
+    for (const ProgramEntry& entry : result.program.entries) {
+      const std::string& name = result.program.name_of(entry);
+      if (entry.kind == ProgramEntry::Kind::kPhase) {
+        leave();
+        phase = name == "forward"    ? &cost.forward
+                : name == "backward" ? &cost.backward
+                                     : &cost.rest;
+      } else if (entry.kind == ProgramEntry::Kind::kCompute ||
+                 entry.kind == ProgramEntry::Kind::kCopy) {
+        *phase += options_.device->seconds(entry, name);
+        ++calls;
+      } else if (entry.kind == ProgramEntry::Kind::kPost) {
+        const ProgramCommunication& posted = result.program.communication(entry);
+        const DryLane& lane = result.lanes.at(posted.lane);
+        if (posted.peer >= 0) {
+          if (name == "send") cost.sent = static_cast<double>(posted.bytes);
+          continue;
+        }
+        const CommunicationCost one = network.cost(name, lane.group, lane.ranks, posted.bytes);
+        *phase += one.latency + one.flow;
+      }
+    }
+    leave();
+    const auto held = [&](MemoryUse use) {
+      return static_cast<double>(result.memory.peak[static_cast<std::size_t>(use)]);
+    };
+    cost.parameters = held(MemoryUse::kParameters);
+    cost.gradients = held(MemoryUse::kGradients);
+    cost.optimizer = held(MemoryUse::kOptimizer);
+    cost.activations = held(MemoryUse::kActivations);
+    cost.workspace = held(MemoryUse::kWorkspace);
+    costs.push_back(cost);
+  }
+  const auto minus = [](const Cost& a, const Cost& b) {
+    return Cost{.forward = std::max(0.0, a.forward - b.forward),
+                .backward = std::max(0.0, a.backward - b.backward),
+                .rest = std::max(0.0, a.rest - b.rest),
+                .parameters = std::max(0.0, a.parameters - b.parameters),
+                .gradients = std::max(0.0, a.gradients - b.gradients),
+                .optimizer = std::max(0.0, a.optimizer - b.optimizer),
+                .activations = std::max(0.0, a.activations - b.activations),
+                .workspace = std::max(a.workspace, b.workspace),
+                .sent = a.sent};
+  };
+  if (!composed) {
+    made.first = costs.front();
+    return made;
+  }
+  made.block = minus(costs[2], costs[1]);
+  made.block.sent = costs[1].sent;
+  made.first = minus(costs[0], costs[1]);
+  made.last = minus(costs[3], costs[1]);
+  made.transient = std::max(0.0, costs[1].activations - made.block.activations);
+  return made;
+}
+
+LayoutCost LayoutEstimate::cost(const Layout& layout, int samples) {
+  const Blocks& blocks = blocks_of(layout);
+  if (!blocks.known) return {};
+  const int micro_batches = samples / layout.micro / layout.grid.extent(kDataAxes);
+  return {.seconds = step_seconds(layout, blocks, micro_batches),
+          .bytes = rank_bytes(layout, blocks, micro_batches),
+          .known = true};
+}
+
+double LayoutEstimate::step_seconds(const Layout& layout, const Blocks& blocks, int micro_batches) {
+  const int stages = layout.grid[Axis::kPipeline];
+  // The middle blocks of a stage, where the ends count as their share of one.
+  const double of_block = blocks.block.forward + blocks.block.backward;
+  const double ends =
+      blocks.first.forward + blocks.first.backward + blocks.last.forward + blocks.last.backward;
+  const double whole = blocks.middle * of_block + ends;
+  double slowest = whole / stages;
+  if (blocks.middle > 0 && stages > 1) {
+    const int parts = stages * layout.chunks;
+    const double most_blocks = std::ceil((blocks.middle * of_block + ends) / of_block / parts);
+    slowest = std::max(slowest, most_blocks * of_block * layout.chunks);
+    slowest = std::max(slowest, blocks.last.forward + blocks.last.backward);
+  }
+  // How much of the pipeline's filling and draining each schedule leaves.
+  double idle = (stages - 1) * whole / stages;
+  if (layout.schedule == "interleaved") idle /= layout.chunks;
+  if (layout.schedule == "zb-h1") idle /= 3.0;
+  if (layout.schedule == "zb-v") idle /= 6.0;
+  double seconds = micro_batches * slowest + idle;
+  if (stages > 1 && blocks.block.sent > 0.0) {
+    NetworkCosts& network = network_of(layout.grid);
+    const int next = layout.grid.stride(Axis::kPipeline);
+    const CommunicationCost message =
+        network.cost("send", GroupLabel("pipeline", Span(Axis::kPipeline), Purpose::kActivations),
+                     {0, next}, static_cast<std::size_t>(blocks.block.sent));
+    seconds += 2.0 * (stages - 1) * layout.chunks * (message.latency + message.flow);
+  }
+  const double backward = blocks.block.backward * std::max(1, blocks.middle / stages);
+  const double shards =
+      layout.shard_stage >= 1 ? static_cast<double>(layout.grid[Axis::kShard]) : 1.0;
+  const double rest =
+      (blocks.block.rest * blocks.middle + blocks.first.rest + blocks.last.rest) / stages / shards;
+  return seconds + rest + exposed_by_data(layout, blocks, micro_batches, backward);
+}
+
+// Gradients travel beside the backward of the last micro-batch; whole weights of shards, where each
+// block is gathered before its use, beside the block before.
+double LayoutEstimate::exposed_by_data(const Layout& layout, const Blocks& blocks,
+                                       int micro_batches, double backward) {
+  if (layout.grid.extent(kDataAxes) == 1) return 0.0;
+  NetworkCosts& network = network_of(layout.grid);
+  const int stages = layout.grid[Axis::kPipeline];
+  const auto seconds = [&](const char* operation, Axes axes, double bytes) {
+    if (layout.grid.extent(axes) == 1 || bytes <= 0.0) return 0.0;
+    const CommunicationCost one =
+        network.cost(operation, GroupLabel("data", Span(axes), Purpose::kGradients),
+                     layout.grid.group(0, axes), static_cast<std::size_t>(bytes));
+    return one.latency + one.flow;
+  };
+  const double of_blocks = blocks.block.gradients * blocks.middle / stages;
+  const double all = of_blocks + std::max(blocks.first.gradients, blocks.last.gradients);
+  if (layout.shard_stage == 0) {
+    return std::max(0.0, seconds("all_reduce", kDataAxes, all) - backward);
+  }
+  const double shards = layout.grid[Axis::kShard];
+  double exposed =
+      std::max(0.0, seconds("reduce_scatter", Axis::kShard, all) +
+                        seconds("all_reduce", Axis::kReplicate, all / shards) - backward);
+  const double weights = blocks.block.parameters;
+  const double each = seconds("all_gather", Axis::kShard, weights);
+  if (layout.shard_stage < 3) return exposed + each * blocks.middle / stages;
+  const double passes = 2.0 * micro_batches * blocks.middle / stages;
+  const double half = (blocks.block.forward + blocks.block.backward) / 2.0;
+  return exposed + passes * std::max(0.0, each - half);
+}
+
+double LayoutEstimate::rank_bytes(const Layout& layout, const Blocks& blocks,
+                                  int micro_batches) const {
+  const int stages = layout.grid[Axis::kPipeline];
+  const double shards = layout.grid[Axis::kShard];
+  const bool v = layout.schedule == "zb-v";
+  const parallel::PipelineLayout on_stages{
+      stages, layout.chunks,
+      v ? parallel::PipelineLayout::Order::kV : parallel::PipelineLayout::Order::kLoop};
+  const std::vector<int> live =
+      parallel::live_micro_batches(layout.schedule, on_stages, micro_batches);
+  const double blocks_of_stage = std::ceil(static_cast<double>(blocks.middle) / stages);
+  double most = 0.0;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (stage != 0 && stage != stages - 1) continue;  // others hold less
+    const bool is_first = stage == 0, is_last = stage == stages - 1 || v;
+    const auto sum = [&](double Cost::*part) {
+      return blocks_of_stage * blocks.block.*part + (is_first ? blocks.first.*part : 0.0) +
+             (is_last ? blocks.last.*part : 0.0);
+    };
+    double parameters = sum(&Cost::parameters), gradients = sum(&Cost::gradients),
+           optimizer = sum(&Cost::optimizer);
+    if (layout.shard_stage >= 1) optimizer /= shards;
+    if (layout.shard_stage >= 2) gradients = gradients / shards + 2.0 * blocks.block.gradients;
+    if (layout.shard_stage >= 3) parameters = parameters / shards + 2.0 * blocks.block.parameters;
+    if (blocks.middle == 0) {  // a model without equal blocks: as if stages had equal shares
+      parameters /= stages;
+      gradients /= stages;
+      optimizer /= stages;
+    }
+    const double held = live[static_cast<std::size_t>(stage)] / static_cast<double>(layout.chunks);
+    const double kept =
+        blocks_of_stage * blocks.block.activations + (is_first ? blocks.first.activations : 0.0);
+    const double activations =
+        kept * std::max(1.0, held) + blocks.transient + (is_last ? blocks.last.activations : 0.0);
+    most = std::max(most, parameters + gradients + optimizer + activations +
+                              std::max(blocks.block.workspace, blocks.last.workspace));
+  }
+  return most;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,226 @@
+#include "trireme/plan/layout_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "plan/layout_estimate.h"
+
+namespace trireme::plan {
+namespace {
+
+// Composed costs leave room for their own errors: what they call a little too large is dry-run.
+constexpr double kDoubt = 1.15;
+// Layouts are dry-run whole until so many fit, or so many times as many did not.
+constexpr int kMostMisses = 3;
+
+std::vector<int> divisors(int number) {
+  std::vector<int> found;
+  for (int d = 1; d <= number; ++d) {
+    if (number % d == 0) found.push_back(d);
+  }
+  return found;
+}
+
+template <class T>
+std::vector<T> given_or(const std::optional<T>& given, std::vector<T> others) {
+  if (given) return {*given};
+  return others;
+}
+
+struct Schedule {
+  std::string name;
+  int chunks;
+};
+
+std::vector<Schedule> schedules_of(const LayoutSpace& space, int stages, int micro_batches) {
+  if (stages == 1) return {{"1f1b", 1}};
+  std::vector<Schedule> found;
+  const auto add = [&](const std::string& name, int chunks) {
+    if (space.schedule && *space.schedule != name) return;
+    if (space.chunks && *space.chunks != chunks) return;
+    if (stages * chunks > space.blocks) return;
+    const auto layout = parallel::schedule_layout(
+        name, stages, name == "interleaved" ? std::optional<int>(chunks) : std::nullopt);
+    if (parallel::takes_micro_batches(name, layout, micro_batches)) found.push_back({name, chunks});
+  };
+  for (const char* name : {"gpipe", "1f1b", "zb-h1"}) add(name, 1);
+  add("zb-v", 2);
+  for (const int chunks : {2, 3, 4, 6, 8}) add("interleaved", chunks);
+  return found;
+}
+
+// How copies are shared: the shard stage and the ranks that share a copy.
+std::vector<std::pair<int, int>> shards_of(const LayoutSpace& space, int data, int of_node) {
+  if (data == 1) {
+    const int stage = space.shard_stage.value_or(0);
+    return stage == 3 ? std::vector<std::pair<int, int>>() : std::vector{std::pair{stage, 1}};
+  }
+  std::vector<std::pair<int, int>> found;
+  for (const int stage : given_or(space.shard_stage, {0, 1, 2, 3})) {
+    if (stage == 0) {
+      if (!space.shard_group) found.emplace_back(0, 1);
+      continue;
+    }
+    std::vector<int> groups = {data};
+    if (of_node > 1 && of_node < data && data % of_node == 0) groups.push_back(of_node);
+    for (const int group : given_or(space.shard_group, groups)) {
+      if (data % group == 0) found.emplace_back(stage, group);
+    }
+  }
+  return found;
+}
+
+void add_layouts(const LayoutSpace& space, const GridShape& grid, std::vector<Layout>& layouts) {
+  const int data = grid.extent(kDataAxes), stages = grid[Axis::kPipeline];
+  const int tensor = grid[Axis::kTensor];
+  if (space.samples % data != 0) return;
+  const int share = space.samples / data;
+  for (const int micro : given_or(space.micro, divisors(share))) {
+    if (share % micro != 0) continue;
+    for (const auto& [schedule, chunks] : schedules_of(space, stages, share / micro)) {
+      for (const auto& [stage, group] : shards_of(space, data, space.most_tensor / tensor)) {
+        for (const std::string& recompute :
+             given_or<std::string>(space.recompute, {"none", "selective", "full"})) {
+          for (const bool sequence :
+               given_or<bool>(space.sequence_parallel, tensor > 1 ? std::vector<bool>{true, false}
+                                                                  : std::vector<bool>{false})) {
+            if (sequence && tensor == 1) continue;
+            Layout& layout = layouts.emplace_back();
+            layout.grid = grid;
+            layout.grid[Axis::kReplicate] = data / group;
+            layout.grid[Axis::kShard] = group;
+            layout.shard_stage = stage;
+            layout.micro = micro;
+            layout.schedule = schedule;
+            layout.chunks = chunks;
+            layout.recompute = recompute;
+            layout.sequence_parallel = sequence;
+          }
+        }
+      }
+    }
+  }
+}
+
+std::string share_text(double share) {
+  return fmt::format("{:.1f} %", 100.0 * share);
+}
+
+}  // namespace
+
+double PlannedLayout::bytes() const {
+  double most = 0.0;
+  for (const DryRunResult& result : memory) {
+    most = std::max(most, static_cast<double>(result.memory.total_peak));
+  }
+  return most;
+}
+
+std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
+  std::vector<Layout> layouts;
+  for (const int tensor : given_or(space.tensor, divisors(space.most_tensor))) {
+    if (ranks % tensor != 0) continue;
+    for (const int stages : given_or(space.pipeline, divisors(ranks / tensor))) {
+      if (ranks / tensor % stages != 0 || stages > space.blocks) continue;
+      const int data = ranks / tensor / stages;
+      if (space.data && *space.data != data) continue;
+      add_layouts(space, GridShape(data, stages, tensor), layouts);
+    }
+  }
+  return layouts;
+}
+
+class LayoutSearch::Impl {
+ public:
+  Impl(LayoutSpace space, LayoutSearchOptions options)
+      : space_(std::move(space)), options_(std::move(options)), estimate_(options_) {}
+
+  LayoutsFound find(int ranks) {
+    LayoutsFound found;
+    std::vector<PlannedLayout> candidates;
+    for (const Layout& layout : layouts_of(space_, ranks)) {
+      const LayoutCost cost = estimate_.cost(layout, space_.samples);
+      if (!cost.known) continue;
+      ++found.tried;
+      const PlannedLayout planned{
+          .layout = layout, .estimate = cost.seconds, .estimated_bytes = cost.bytes};
+      if (!found.smallest || cost.bytes < found.smallest->estimated_bytes) found.smallest = planned;
+      if (cost.bytes > kDoubt * options_.memory) {
+        ++found.too_large;
+      } else {
+        candidates.push_back(planned);
+      }
+    }
+    std::ranges::stable_sort(candidates, {}, &PlannedLayout::estimate);
+    int misses = 0;
+    for (PlannedLayout& candidate : candidates) {
+      if (static_cast<int>(found.best.size()) == options_.kept) break;
+      if (misses > kMostMisses * options_.kept) break;
+      if (dry_run_whole(candidate)) {
+        found.best.push_back(std::move(candidate));
+      } else {
+        ++misses;
+        ++found.too_large;
+      }
+    }
+    std::ranges::stable_sort(found.best, {},
+                             [](const PlannedLayout& one) { return one.step.seconds; });
+    return found;
+  }
+
+ private:
+  // Returns false where the run cannot have the layout, or it does not fit.
+  bool dry_run_whole(PlannedLayout& planned) {
+    const std::optional<DryRunInput> input = options_.input(planned.layout);
+    if (!input) return false;
+    planned.memory = dry_run_largest(*input);
+    if (planned.bytes() > options_.memory) return false;
+    const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
+    planned.step = forecast_step(*input, *options_.device, *network);
+    return true;
+  }
+
+  LayoutSpace space_;
+  LayoutSearchOptions options_;
+  LayoutEstimate estimate_;
+};
+
+LayoutSearch::LayoutSearch(LayoutSpace space, LayoutSearchOptions options)
+    : impl_(std::make_unique<Impl>(std::move(space), std::move(options))) {}
+LayoutSearch::~LayoutSearch() = default;
+
+LayoutsFound LayoutSearch::find(int ranks) {
+  return impl_->find(ranks);
+}
+
+std::string why_faster(const PlannedLayout& first, const PlannedLayout& second) {
+  const auto exposed = [](const PlannedLayout& one) {
+    double sum = 0.0;
+    for (const auto& [name, share] : one.step.exposed()) sum += share;
+    return sum;
+  };
+  const double saved = second.step.seconds - first.step.seconds;
+  const double bubble =
+      second.step.bubble() * second.step.seconds - first.step.bubble() * first.step.seconds;
+  const double waits = exposed(second) * second.step.seconds - exposed(first) * first.step.seconds;
+  const double computes = saved - bubble - waits;
+  const std::string by = fmt::format("the first takes {} less than the second",
+                                     share_text(saved / second.step.seconds));
+  if (bubble >= waits && bubble >= computes) {
+    return fmt::format("{}: its stages wait less for each other ({} of their time beside {})", by,
+                       share_text(first.step.bubble()), share_text(second.step.bubble()));
+  }
+  if (waits >= computes) {
+    return fmt::format("{}: less communication is exposed ({} of its time beside {})", by,
+                       share_text(exposed(first)), share_text(exposed(second)));
+  }
+  return fmt::format(
+      "{}: its busiest rank computes {} less", by,
+      share_text(1.0 - first.step.busiest().times.compute / second.step.busiest().times.compute));
+}
+
+}  // namespace trireme::plan
