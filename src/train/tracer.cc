@@ -13,16 +13,13 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
-#include "trireme/io/output_file.h"
+#include "trireme/report/chrome_trace.h"
 
 namespace trireme {
 namespace {
 
 constexpr int kRoundTrips = 8;  // to compare two clocks
 constexpr std::size_t kNamedWaits = 3;
-
-// The tracks of a rank, in the order in which a viewer shows them.
-enum Track { kComputation, kWaiting, kFirstLane };
 
 void exchange_number(Communicator& world, Transfer::Direction direction, int peer,
                      std::int64_t& number) {
@@ -54,81 +51,6 @@ void answer_clock(Communicator& world) {
     exchange_number(world, Transfer::Direction::kSend, 0, number);
   }
 }
-
-// Turns one rank's trace into events.
-class Events {
- public:
-  Events(const ProcessGrid& grid, std::int64_t offset_ns, std::int64_t origin_ns)
-      : grid_(grid), shift_ns_(offset_ns - origin_ns) {}
-
-  Json of(const Trace& trace) {
-    RankRuntime& runtime = grid_.runtime();
-    std::vector<std::string> place;
-    for (const auto& [name, axes] : kGridDimensions) {
-      place.push_back(fmt::format("{} {}", name, grid_.index(axes)));
-    }
-    metadata(
-        "process_name", 0, "name",
-        fmt::format("rank {}: {} ({})", runtime.rank(), fmt::join(place, ", "), runtime.host()));
-    metadata("process_sort_index", 0, "sort_index", runtime.rank());
-    metadata("thread_name", kComputation, "name", "computation");
-    metadata("thread_name", kWaiting, "name", "waits for communication");
-    for (const Activity& activity : trace.activities) {
-      const bool waits = activity.kind == Activity::Kind::kWait;
-      Json arguments = Json::object();
-      if (activity.number >= 0) arguments["number"] = activity.number;
-      complete(activity.name, waits ? kWaiting : kComputation, activity.begin_ns, activity.end_ns,
-               std::move(arguments));
-    }
-    for (const Operation& operation : trace.operations) {
-      complete(std::string(operation.name), track_of(operation, trace), operation.begin_ns,
-               operation.end_ns,
-               Json::object({{"bytes", operation.bytes}, {"sequence", operation.sequence}}));
-    }
-    return std::move(events_);
-  }
-
- private:
-  // Operations of a communicator run one after another. Those to and from each peer form queues of
-  // their own.
-  int track_of(const Operation& operation, const Trace& trace) {
-    const auto key = std::make_tuple(operation.lane, operation.peer, operation.sends);
-    const auto [found, added] = tracks_.emplace(key, kFirstLane + static_cast<int>(tracks_.size()));
-    if (added) {
-      const auto lane = trace.lanes.find(operation.lane);
-      std::string name = lane == trace.lanes.end() ? "communication" : lane->second.name;
-      if (operation.peer >= 0) {
-        name += fmt::format(" {} rank {}", operation.sends ? "to" : "from", operation.peer);
-      }
-      metadata("thread_name", found->second, "name", name);
-    }
-    return found->second;
-  }
-
-  void metadata(const std::string& name, int track, const std::string& key, const Json& value) {
-    events_.push_back(Json::object({{"name", name},
-                                    {"ph", "M"},
-                                    {"pid", grid_.runtime().rank()},
-                                    {"tid", track},
-                                    {"args", Json::object({{key, value}})}}));
-  }
-
-  void complete(const std::string& name, int track, std::int64_t begin_ns, std::int64_t end_ns,
-                Json arguments) {
-    events_.push_back(Json::object({{"name", name},
-                                    {"ph", "X"},
-                                    {"pid", grid_.runtime().rank()},
-                                    {"tid", track},
-                                    {"ts", static_cast<double>(begin_ns + shift_ns_) * 1e-3},
-                                    {"dur", static_cast<double>(end_ns - begin_ns) * 1e-3},
-                                    {"args", std::move(arguments)}}));
-  }
-
-  const ProcessGrid& grid_;
-  const std::int64_t shift_ns_;
-  Json events_ = Json::array();
-  std::map<std::tuple<int, int, bool>, int> tracks_;
-};
 
 // Returns the seconds that a rank waited, by operation.
 Json waits_of(const Trace& trace) {
@@ -166,26 +88,17 @@ void for_each_text(Communicator& world, std::string mine, const Use& use) {
 // Writes the trace file, and finds the longest waits of all ranks.
 class TraceFile {
  public:
-  explicit TraceFile(const std::string& path) : file_(path) {
-    file_.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
-  }
+  explicit TraceFile(const std::string& path) : file_(path) {}
 
   void add(const Json& rank) {
-    std::string text;
-    for (const Json& event : rank.at("events").items()) {
-      text += (std::exchange(first_, false) ? "\n" : ",\n") + event.dump();
-    }
-    file_.write(text);
+    file_.add(rank.at("events"));
     for (const auto& [name, seconds] : rank.at("waits").members()) {
       double& most = waits_[name];
       most = std::max(most, seconds.number());
     }
   }
 
-  void close() {
-    file_.write("\n]}\n");
-    file_.finish();
-  }
+  void close() { file_.finish(); }
 
   std::string longest_waits() const {
     std::vector<std::pair<double, std::string>> sorted;
@@ -200,8 +113,7 @@ class TraceFile {
   }
 
  private:
-  OutputFile file_;
-  bool first_ = true;
+  ChromeTraceFile file_;
   std::map<std::string, double> waits_;
 };
 
@@ -225,6 +137,15 @@ std::vector<std::int64_t> clock_offsets(RankRuntime& runtime) {
   return offsets;
 }
 
+std::string Tracer::title() const {
+  std::vector<std::string> place;
+  for (const auto& [name, axes] : kGridDimensions) {
+    place.push_back(fmt::format("{} {}", name, grid_.index(axes)));
+  }
+  const RankRuntime& runtime = grid_.runtime();
+  return fmt::format("rank {}: {} ({})", runtime.rank(), fmt::join(place, ", "), runtime.host());
+}
+
 void Tracer::before(std::int64_t step) {
   if (begun_ != 0 || step < steps_.first || step > steps_.last) return;
   begun_ = step;
@@ -245,7 +166,8 @@ std::string Tracer::after(std::int64_t step, bool last) {
   std::int64_t origin = begin_ns_;  // rank 0's
   runtime.world().broadcast(Stream(), Tensor::wrap(std::span(&origin, 1)), 0).wait_host();
   Json mine;
-  mine["events"] = Events(grid_, offset, origin).of(trace);
+  mine["events"] =
+      chrome_events(trace, {.rank = runtime.rank(), .title = title(), .shift_ns = offset - origin});
   mine["waits"] = waits_of(trace);
   std::optional<TraceFile> file;
   if (runtime.rank() == 0) file.emplace(path_);

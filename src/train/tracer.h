@@ -30,6 +30,8 @@ class Tracer {
   std::string after(std::int64_t step, bool last);
 
  private:
+  std::string title() const;  // of this rank
+
   const ProcessGrid& grid_;
   const Stream stream_;
   StepRange steps_;
