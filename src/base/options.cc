@@ -322,6 +322,11 @@ void Options::apply(const Setting& setting) {
       expand_paths(value, key.paths, has_section ? variables_ : PathVariables::kAll);
   if (problem.empty()) problem = key.read(value);
   if (!problem.empty()) throw ConfigError(fmt::format("{}: {}", setting.where, problem));
+  if (value == "auto") {
+    given_.erase(key.name);
+  } else {
+    given_.insert(key.name);
+  }
 }
 
 }  // namespace trireme

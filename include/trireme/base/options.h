@@ -241,6 +241,8 @@ class Options {
   void parse(const std::vector<std::string>& arguments,
              const ConfigReader& read = read_config_file);
   bool help_requested() const { return help_requested_; }
+  // The names of the keys that arguments, or the file of --config, gave another value than "auto".
+  const std::set<std::string, std::less<>>& given() const { return given_; }
 
   // Reads INI text; `origin` names it in errors. A line is "[section]", "key = value", empty, or a
   // comment that starts with # or ;. A value ends at a # after a space. A value in "..." is kept
@@ -316,6 +318,7 @@ class Options {
   bool help_requested_ = false;
   PathVariables variables_ = PathVariables::kAll;
   std::vector<Key> keys_;
+  std::set<std::string, std::less<>> given_;
   std::vector<Alias> aliases_;
   std::optional<Selector> selector_;
   std::optional<Positional> positional_;
