@@ -166,6 +166,22 @@ LayoutCost LayoutEstimate::cost(const Layout& layout, int samples) {
           .known = true};
 }
 
+std::vector<int> LayoutEstimate::cut(const Layout& layout) {
+  const Blocks& blocks = blocks_of(layout);
+  const int stages = layout.grid[Axis::kPipeline];
+  if (stages == 1 || layout.chunks > 1 || blocks.middle == 0) return {};
+  const auto seconds = [](const Cost& cost) { return cost.forward + cost.backward; };
+  std::vector<double> costs;
+  const auto add = [&](int count, double all) { costs.insert(costs.end(), count, all / count); };
+  if (blocks.before > 0) add(blocks.before, seconds(blocks.first));
+  add(blocks.middle, blocks.middle * seconds(blocks.block));
+  if (blocks.after > 0) add(blocks.after, seconds(blocks.last));
+  const std::vector<int> bounds = parallel::partition_blocks(costs, stages);
+  std::vector<int> parts;
+  for (std::size_t i = 1; i < bounds.size(); ++i) parts.push_back(bounds[i] - bounds[i - 1]);
+  return parts;
+}
+
 double LayoutEstimate::step_seconds(const Layout& layout, const Blocks& blocks, int micro_batches) {
   const int stages = layout.grid[Axis::kPipeline];
   // The middle blocks of a stage, where the ends count as their share of one.

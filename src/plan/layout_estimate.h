@@ -23,6 +23,9 @@ class LayoutEstimate {
   explicit LayoutEstimate(const LayoutSearchOptions& options) : options_(options) {}
 
   LayoutCost cost(const Layout& layout, int samples);
+  // Returns the cut of the model for stages of this device; empty where blocks were not costed one
+  // by one, or a stage has several parts.
+  std::vector<int> cut(const Layout& layout);
 
  private:
   // What one block, or what one end of the model besides, costs in a micro-batch on a tensor rank.

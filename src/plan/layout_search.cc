@@ -16,6 +16,8 @@ namespace {
 constexpr double kDoubt = 1.15;
 // Layouts are dry-run whole until so many fit, or so many times as many did not.
 constexpr int kMostMisses = 3;
+// A cut of its own has to be so much faster than that which follows from the model alone.
+constexpr double kWorthACut = 0.99;
 
 std::vector<int> divisors(int number) {
   std::vector<int> found;
@@ -181,7 +183,22 @@ class LayoutSearch::Impl {
     if (planned.bytes() > options_.memory) return false;
     const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
     planned.step = forecast_step(*input, *options_.device, *network);
+    try_other_cut(planned);
     return true;
+  }
+
+  // Stages cut by the device's own costs, if that is faster.
+  void try_other_cut(PlannedLayout& planned) {
+    PlannedLayout other = planned;
+    other.layout.cut = estimate_.cut(planned.layout);
+    if (!space_.cuts || other.layout.cut.empty()) return;
+    const std::optional<DryRunInput> input = options_.input(other.layout);
+    if (!input) return;
+    const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
+    other.step = forecast_step(*input, *options_.device, *network);
+    if (other.step.seconds >= kWorthACut * planned.step.seconds) return;
+    other.memory = dry_run_largest(*input);
+    if (other.bytes() <= options_.memory) planned = std::move(other);
   }
 
   LayoutSpace space_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/setup/dry_run_input.h"
@@ -42,6 +43,7 @@ plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
   if (is_given("grid.schedule")) space.schedule = config.grid.schedule;
   space.chunks = config.grid.chunks;
   if (is_given("recompute.mode")) space.recompute = config.recompute.mode;
+  space.cuts = !is_given("grid.cut");
   if (is_given("grid.sequence_parallel")) space.sequence_parallel = config.grid.sequence_parallel;
   if (space.tensor && !can_have_tensor_ranks(model, *space.tensor)) {
     model.check_grid(GridShape(1, 1, *space.tensor));  // says why
@@ -69,6 +71,7 @@ Config with_layout(const Config& config, const plan::Layout& layout) {
   }
   made.recompute.mode = layout.recompute;
   made.grid.sequence_parallel = layout.sequence_parallel;
+  if (!layout.cut.empty()) made.grid.cut = StageCut::of_blocks(layout.cut);
   return made;
 }
 
@@ -82,7 +85,8 @@ plan::Layout layout_of(const Config& config, int ranks) {
           .schedule = config.grid.schedule,
           .chunks = stages.chunks,
           .recompute = config.recompute.mode,
-          .sequence_parallel = config.grid.sequence_parallel};
+          .sequence_parallel = config.grid.sequence_parallel,
+          .cut = config.grid.cut.blocks()};
 }
 
 std::optional<plan::DryRunInput> layout_input(const Config& config, const models::Model& model,
@@ -115,6 +119,7 @@ std::string layout_flags(const plan::Layout& layout) {
   if (layout.grid[Axis::kPipeline] > 1) {
     text += " --grid.schedule " + layout.schedule;
     if (layout.schedule == "interleaved") text += fmt::format(" --grid.chunks {}", layout.chunks);
+    if (!layout.cut.empty()) text += fmt::format(" --grid.cut {}", fmt::join(layout.cut, ","));
   }
   if (layout.recompute != "none") text += " --recompute.mode " + layout.recompute;
   if (layout.sequence_parallel) text += " --grid.sequence_parallel true";

@@ -22,6 +22,9 @@ struct Layout {
   int chunks = 1;                  // of a stage
   std::string recompute = "none";  // as recompute.mode
   bool sequence_parallel = false;
+  // The blocks of each part of the model (StageOptions); empty: by their costs on no device in
+  // particular.
+  std::vector<int> cut = {};
 
   bool operator==(const Layout&) const = default;
 };
@@ -38,6 +41,7 @@ struct LayoutSpace {
   std::optional<int> chunks;
   std::optional<std::string> recompute;
   std::optional<bool> sequence_parallel;
+  bool cuts = true;  // whether the stages may be cut by the costs of the device
 };
 
 struct PlannedLayout {
