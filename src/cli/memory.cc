@@ -15,6 +15,7 @@
 #include "trireme/setup/settled_micro.h"
 
 #include "cli/commands.h"
+#include "cli/memory_table.h"
 #include "cli/outputs.h"
 #include "cli/schedule_table.h"
 
@@ -98,15 +99,6 @@ Forecast forecast(const MemoryArguments& given) {
   return made;
 }
 
-std::string point_text(const MemoryPoint& point) {
-  if (point.number < 0) return std::string(point.name);
-  return fmt::format("{} of micro-batch {}", point.name, point.number);
-}
-
-std::size_t held(const plan::DryRunResult& result, MemoryUse use) {
-  return result.memory.at_peak[static_cast<std::size_t>(use)];
-}
-
 double sent_bytes(const plan::DryRunResult& result) {
   double sum = 0.0;
   for (const DryTraffic& one : result.traffic) {
@@ -125,21 +117,7 @@ void print_table(const Forecast& made) {
                   number(made.input.model.parameters),
                   trained.all() ? "" : fmt::format(", of which {} train,", number(trained.total())),
                   grid.to_string(), islands > 1 ? fmt::format(", one island of {}", islands) : ""));
-  print_line(
-      fmt::format("{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
-                  "stage", "tensor", "ranks", "batches", "parameters", "gradients", "optimizer",
-                  "activations", "workspace", "all", "taken", "when"));
-  const auto mib = [](std::size_t bytes) { return mib_of(static_cast<double>(bytes)); };
-  for (const plan::DryRunResult& result : made.results) {
-    print_line(fmt::format(
-        "{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
-        grid.index(result.place, Axis::kPipeline), grid.index(result.place, Axis::kTensor),
-        result.ranks, result.micro_batches, mib(held(result, MemoryUse::kParameters)),
-        mib(held(result, MemoryUse::kGradients)), mib(held(result, MemoryUse::kOptimizer)),
-        mib(held(result, MemoryUse::kActivations)), mib(held(result, MemoryUse::kWorkspace)),
-        mib(result.memory.total_peak), mib(result.memory.reserved),
-        point_text(result.memory.peak_point)));
-  }
+  print_memory(grid, made.results);
   const bool on_gpus = made.input.device.on_gpus();
   if (!on_gpus && !made.names_threads) {
     print_line("workspace is that of one thread a rank: --run.threads N for more");

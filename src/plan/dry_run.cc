@@ -13,6 +13,7 @@
 
 #include "plan/dry_steps.h"
 #include "plan/extrapolate.h"
+#include "plan/in_parallel.h"
 
 namespace trireme::plan {
 namespace {
@@ -256,11 +257,12 @@ std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batc
   const int busiest = kinds_of_replicas(input).begin()->second.first;
   const int first = input.grid.group(0, kDataAxes)[static_cast<std::size_t>(busiest)];
   return within_dry_memory([&] {
-    std::vector<DryRunResult> results;
-    for (int stage = 0; stage < input.grid[Axis::kPipeline]; ++stage) {
-      results.push_back(run_micro_batches(
-          recorded, first + stage * input.grid.stride(Axis::kPipeline), micro_batches, left_out));
-    }
+    const int stride = input.grid.stride(Axis::kPipeline);
+    std::vector<DryRunResult> results(static_cast<std::size_t>(input.grid[Axis::kPipeline]));
+    in_parallel(results.size(), [&](std::size_t stage) {
+      const int place = first + static_cast<int>(stage) * stride;
+      results[stage] = run_micro_batches(recorded, place, micro_batches, left_out);
+    });
     return results;
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -238,9 +239,13 @@ double LayoutEstimate::exposed_by_data(const Layout& layout, const Blocks& block
     return std::max(0.0, seconds("all_reduce", kDataAxes, all) - backward);
   }
   const double shards = layout.grid[Axis::kShard];
-  double exposed =
-      std::max(0.0, seconds("reduce_scatter", Axis::kShard, all) +
-                        seconds("all_reduce", Axis::kReplicate, all / shards) - backward);
+  // From stage 2 on each micro-batch is reduced, where replicas can divide them so (step_options).
+  const auto data = static_cast<unsigned>(layout.grid.extent(kDataAxes));
+  const bool each_is_reduced = layout.shard_stage >= 2 && std::has_single_bit(data);
+  const double reduction = seconds("reduce_scatter", Axis::kShard, all) +
+                           seconds("all_reduce", Axis::kReplicate, all / shards);
+  const double exposed =
+      std::max(0.0, reduction - backward) * (each_is_reduced ? micro_batches : 1);
   const double weights = blocks.block.parameters;
   const double each = seconds("all_gather", Axis::kShard, weights);
   if (layout.shard_stage < 3) return exposed + each * blocks.middle / stages;

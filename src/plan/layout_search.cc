@@ -18,6 +18,7 @@ constexpr double kDoubt = 1.15;
 constexpr int kMostMisses = 3;
 // A cut of its own has to be so much faster than that which follows from the model alone.
 constexpr double kWorthACut = 0.99;
+constexpr std::size_t kCuts = 2;  // the layouts for which that is tried
 
 std::vector<int> divisors(int number) {
   std::vector<int> found;
@@ -146,7 +147,7 @@ class LayoutSearch::Impl {
     std::vector<PlannedLayout> candidates;
     for (const Layout& layout : layouts_of(space_, ranks)) {
       const LayoutCost cost = estimate_.cost(layout, space_.samples);
-      if (!cost.known) continue;
+      if (!cost.known || recomputes_nothing(layout, cost)) continue;
       ++found.tried;
       const PlannedLayout planned{
           .layout = layout, .estimate = cost.seconds, .estimated_bytes = cost.bytes};
@@ -169,12 +170,28 @@ class LayoutSearch::Impl {
         ++found.too_large;
       }
     }
-    std::ranges::stable_sort(found.best, {},
-                             [](const PlannedLayout& one) { return one.step.seconds; });
+    const auto sort = [&] {
+      std::ranges::stable_sort(found.best, {},
+                               [](const PlannedLayout& one) { return one.step.seconds; });
+    };
+    sort();
+    for (std::size_t i = 0; i < std::min(kCuts, found.best.size()); ++i) {
+      try_other_cut(found.best[i]);
+    }
+    sort();
     return found;
   }
 
  private:
+  // Whether "selective" has nothing to recompute in this model, so that "none" stands for it.
+  bool recomputes_nothing(const Layout& layout, const LayoutCost& cost) {
+    if (layout.recompute != "selective" || space_.recompute) return false;
+    Layout none = layout;
+    none.recompute = "none";
+    const LayoutCost other = estimate_.cost(none, space_.samples);
+    return other.seconds == cost.seconds && other.bytes == cost.bytes;
+  }
+
   // Returns false where the run cannot have the layout, or it does not fit.
   bool dry_run_whole(PlannedLayout& planned) {
     const std::optional<DryRunInput> input = options_.input(planned.layout);
@@ -183,7 +200,6 @@ class LayoutSearch::Impl {
     if (planned.bytes() > options_.memory) return false;
     const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
     planned.step = forecast_step(*input, *options_.device, *network);
-    try_other_cut(planned);
     return true;
   }
 

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/report/chrome_trace.h"
+
+#include "cli/commands.h"
+#include "cli/outputs.h"
+#include "cli/plan_tables.h"
+#include "cli/planning.h"
+
+namespace trireme::cli {
+namespace {
+
+struct PlanArguments {
+  std::string nodes = "1", output, json, trace;
+  int best = 5;
+  bool explain = false;
+  PlanRequest request;
+  Config config;
+  GivenKeys keys;
+};
+
+int read_nodes(const std::string& whole, std::string_view text) {
+  int nodes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), nodes);
+  if (error != std::errc() || end != text.data() + text.size() || nodes < 1 ||
+      nodes > kMostGridRanks) {
+    throw ConfigError(fmt::format(
+        "--nodes {}: '{}' is no number of nodes from 1 to {}; as in --nodes 8, 2,4,8 or 1-64",
+        whole, text, kMostGridRanks));
+  }
+  return nodes;
+}
+
+// "8", "2,4,8", or "1-64": 1, 2, 4, ... 64.
+std::vector<int> nodes_of(const std::string& text) {
+  std::set<int> nodes;
+  for (const std::string& word : split_list(text)) {
+    const std::size_t dash = word.find('-');
+    if (dash == std::string::npos) {
+      nodes.insert(read_nodes(text, word));
+      continue;
+    }
+    const int first = read_nodes(text, std::string_view(word).substr(0, dash));
+    const int last = read_nodes(text, std::string_view(word).substr(dash + 1));
+    if (first > last) {
+      throw ConfigError(fmt::format("--nodes {}: {} is more than {}", text, first, last));
+    }
+    for (std::int64_t n = first; n < last; n *= 2) nodes.insert(static_cast<int>(n));
+    nodes.insert(last);
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
+// Searches on each number of nodes, and prints what it finds.
+std::vector<PlannedNodes> plan_nodes(const Planner& planner, const std::vector<int>& nodes,
+                                     int best) {
+  plan::LayoutSearch search = planner.search(best);
+  std::vector<PlannedNodes> all;
+  for (const int count : nodes) {
+    const std::int64_t ranks = std::int64_t{count} * planner.ranks_of_node();
+    if (ranks > kMostGridRanks) {
+      throw ConfigError(fmt::format("{} nodes of {} ranks are more than {} ranks", count,
+                                    planner.ranks_of_node(), kMostGridRanks));
+    }
+    PlannedNodes planned{planner.scale(count), search.find(static_cast<int>(ranks))};
+    if (all.empty()) print_plan_head(planned.scale);
+    if (planned.found.best.empty()) {
+      print_line(fmt::format("{:>5} nothing fits: {} layouts tried", count, planned.found.tried));
+    }
+    print_plan(planned);
+    all.push_back(std::move(planned));
+  }
+  return all;
+}
+
+void write_json(NamedOutput& output, const Planner& planner, const std::vector<PlannedNodes>& all) {
+  Json points = Json::array();
+  for (const PlannedNodes& planned : all) points.push_back(json_of_plan(planned));
+  output.write_whole(Json::object({{"format_version", 1},
+                                   {"device", planner.device().name},
+                                   {"network", planner.network().name},
+                                   {"ranks_of_node", planner.ranks_of_node()},
+                                   {"memory", planner.memory()},
+                                   {"points", std::move(points)}})
+                         .dump(1) +
+                     "\n");
+}
+
+// What a run's trace would show (log.trace), of the first tensor rank of each stage.
+void write_trace(const std::string& path, const Planner& planner, const plan::Layout& layout) {
+  std::vector<Trace> traces;
+  const plan::PlannedLayout planned = planner.forecast(layout, &traces);
+  ChromeTraceFile file(path);
+  for (std::size_t stage = 0; stage < traces.size(); ++stage) {
+    const int place = planned.step.stages[stage].place;
+    std::vector<std::string> where;
+    for (const auto& [name, axes] : kGridDimensions) {
+      where.push_back(fmt::format("{} {}", name, layout.grid.index(place, axes)));
+    }
+    file.add(chrome_events(traces[stage], {.rank = place,
+                                           .title = fmt::format("rank {}: {} (planned)", place,
+                                                                fmt::join(where, ", "))}));
+  }
+  file.finish();
+}
+
+void explain(const Planner& planner, const PlannedNodes& planned) {
+  const plan::PlannedLayout whole = planner.forecast(planned.found.best.front().layout);
+  print_explanation(whole, planned.scale);
+  for (const std::string& line : planner.sensitivities(whole, planned.scale.nodes)) {
+    print_line(line);
+  }
+}
+
+ExitStatus show_plan(const PlanArguments& given) {
+  NamedOutput json(given.json), output(given.output);
+  const std::vector<int> nodes = nodes_of(given.nodes);
+  const Planner planner(given.request, given.config, given.keys);
+  print_line(planner.description());
+  const std::vector<PlannedNodes> all = plan_nodes(planner, nodes, given.best);
+  if (json.is_there()) write_json(json, planner, all);
+  const auto chosen = std::ranges::find_if(
+      all.rbegin(), all.rend(), [](const PlannedNodes& one) { return !one.found.best.empty(); });
+  if (chosen == all.rend()) {
+    throw ConfigError(fmt::format("memory: nothing fits on {}: {}", counted(nodes.back(), "node"),
+                                  planner.nearest_that_fits(nodes.back(), all.back().found)));
+  }
+  const std::vector<plan::PlannedLayout>& best = chosen->found.best;
+  if (best.size() > 1) print_line(plan::why_faster(best[0], best[1]));
+  if (given.explain) explain(planner, *chosen);
+  if (!given.trace.empty()) write_trace(given.trace, planner, best[0].layout);
+  if (output.is_there()) {
+    output.write_whole(config_to_ini(with_layout(planner.config(), best[0].layout)));
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_plan(const Arguments& arguments) {
+  PlanArguments given;
+  Options options(
+      "trireme plan [--config FILE] --nodes N (--gpu NAME | --description FILE) "
+      "[--SECTION.KEY VALUE]...",
+      true);
+  options.add("nodes", given.nodes, "nodes", "8, 2,4,8, or 1-64: 1, 2, 4, ... 64", not_empty());
+  add_plan_options(options, given.request);
+  options.add("best", given.best, "layouts", "how many are shown for each number of nodes",
+              between(1, 100));
+  options.add("explain", given.explain, "",
+              "where each ms and MiB of the best one goes, and what would change it");
+  options.add("output", given.output, "file",
+              "write the best one on the most nodes as a configuration");
+  options.add("trace", given.trace, "file", "write its step as log.trace would; empty: none");
+  options.add("json", given.json, "file", "the same for programs; empty: none");
+  options.paths({"json", "output", "trace"});
+  add_config_keys(options, given.config);
+  options.ignore_section("job");  // for `trireme job`
+  options.parse(arguments, read_run_config);
+  if (options.help_requested()) return show_help(options.description());
+  given.keys = options.given();
+  require_single_process("plan");
+  begin_outputs({given.json, given.output, given.trace});
+  return {.alone = [given = std::move(given)] { return show_plan(given); }, .on_ranks = {}};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,212 @@
+#include "cli/planning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
+#include "trireme/setup/memory_check.h"
+#include "trireme/setup/step_setup.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kUsualGpusOfNode = 8;
+constexpr const char* kUsualGpuNetwork = "ndr400-fat-tree";
+constexpr const char* kUsualNetwork = "ethernet-10g";
+constexpr double kGib = 1073741824.0;
+// How often the nodes are doubled to find out from how many on a model fits.
+constexpr int kMostDoublings = 12;
+
+plan::DeviceDescription device_of(const PlanRequest& request) {
+  if (request.gpu.empty() == request.device.empty()) {
+    std::string names;
+    for (const plan::DeviceDescription& known : plan::known_devices()) {
+      names += (names.empty() ? "" : ", ") + known.name;
+    }
+    throw ConfigError(
+        fmt::format("a plan is for devices that are named: give either --gpu NAME (one of {}) or "
+                    "--description FILE, which trireme bench ops --describe FILE writes",
+                    names));
+  }
+  if (!request.gpu.empty()) return plan::known_device(request.gpu);
+  return plan::read_device(read_small_file("the description of a device", request.device),
+                           request.device);
+}
+
+std::string_view words_of(plan::Evidence evidence) {
+  switch (evidence) {
+    case plan::Evidence::kMeasured:
+      return "measured";
+    case plan::Evidence::kPublished:
+      return "by published runs";
+    case plan::Evidence::kDataSheet:
+      break;
+  }
+  return "by its data sheet, unverified";
+}
+
+void speed_up(plan::NetworkDescription& network, double times) {
+  for (DistanceRates& rates : network.rates.distances) {
+    rates.flow *= times;
+    rates.host *= times;
+    rates.block *= times;
+  }
+  network.node_links.bytes_per_second *= times;
+}
+
+}  // namespace
+
+void add_plan_options(Options& options, PlanRequest& request) {
+  options.add("gpu", request.gpu, "name", "what each rank computes on: h100, a100-80, ...");
+  options.add("description", request.device, "file",
+              "the same as a file, which trireme bench ops --describe writes");
+  options.add("ranks-per-node", request.ranks_per_node, "ranks",
+              "auto: 8 where ranks have GPUs, else 1", between(1, kMostGridRanks));
+  options.add("network", request.network, "name",
+              "between the nodes: ndr400-fat-tree, hdr200-2:1, ethernet-10g, ...; empty: "
+              "ndr400-fat-tree where ranks have GPUs, else ethernet-10g");
+  options.add("memory", request.memory, "GiB",
+              "of a rank's GPU, or of a node without; auto: what the device has", above(0));
+  options.paths({"description"});
+}
+
+Planner::Planner(const PlanRequest& request, Config config, GivenKeys keys)
+    : config_(std::move(config)),
+      keys_(std::move(keys)),
+      costs_(std::make_shared<plan::DeviceCosts>(device_of(request))),
+      model_(models::resolve(config_.model, facts_to_check(config_))) {
+  check_config_without_data(config_);
+  const bool gpu = device().gpu;
+  ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : 1);
+  const std::string usual = gpu ? kUsualGpuNetwork : kUsualNetwork;
+  network_ =
+      plan::known_network(request.network.empty() ? usual : request.network, ranks_of_node_, gpu);
+  const double whole = request.memory ? *request.memory * kGib : device().memory;
+  memory_ = gpu ? whole : whole / ranks_of_node_ - kProcessBytes;
+  dry_ = {.threads = std::max(1, device().threads),
+          .gpu_memory = gpu ? static_cast<std::int64_t>(whole) : 0,
+          .nccl = gpu && config_.comm.backend != "mpi"};
+}
+
+std::string Planner::description() const {
+  return fmt::format("{} ({}), {} a node, {:.1f} GiB for a rank; network {}", device().title,
+                     words_of(device().evidence), ranks_of_node_, memory_ / kGib, network_.name);
+}
+
+PlanScale Planner::scale(int nodes) const {
+  PlanScale scale{.nodes = nodes};
+  const bool texts = model_.data.vocabulary.has_value();
+  scale.units = texts ? "tokens" : "samples";
+  const double samples = static_cast<double>(config_.batch.global) * config_.grid.islands;
+  scale.units_of_step = samples * (texts ? static_cast<double>(model_.plan.length) : 1.0);
+  scale.model_flops = model_.plan.flops_per_sample * samples;
+  const auto peak = device().peak.find(compute_type(config_.run.precision));
+  if (peak != device().peak.end()) scale.peak = peak->second * nodes * ranks_of_node_;
+  return scale;
+}
+
+plan::LayoutSearchOptions Planner::options(int kept) const {
+  return {.device = costs_.get(),
+          .network =
+              [this](const GridShape& grid) {
+                return std::make_unique<plan::NetworkCosts>(network_, grid, config_.grid.islands);
+              },
+          .input =
+              [this](const plan::Layout& layout) {
+                return layout_input(config_, model_, layout, dry_);
+              },
+          .memory = memory_,
+          .kept = kept};
+}
+
+plan::LayoutSearch Planner::search(int kept) const {
+  return {layout_space(config_, keys_, model_, ranks_of_node_), options(kept)};
+}
+
+plan::PlannedLayout Planner::forecast(const plan::Layout& layout,
+                                      std::vector<Trace>* traces) const {
+  std::string why_not;
+  const std::optional<plan::DryRunInput> input =
+      layout_input(config_, model_, layout, dry_, &why_not);
+  if (!input) throw ConfigError(why_not);
+  plan::NetworkCosts network(network_, input->grid, config_.grid.islands);
+  plan::PlannedLayout planned{.layout = layout};
+  planned.memory = plan::dry_run_all(*input);
+  planned.step = plan::forecast_step(*input, *costs_, network, traces);
+  return planned;
+}
+
+Planner Planner::twice(double links, double memory, int batch) const {
+  Planner other = *this;
+  speed_up(other.network_, links);
+  other.memory_ *= memory;
+  if (other.dry_.on_gpus()) {
+    other.dry_.gpu_memory =
+        static_cast<std::int64_t>(memory * static_cast<double>(dry_.gpu_memory));
+  }
+  other.config_.batch.global *= batch;
+  return other;
+}
+
+std::vector<std::string> Planner::sensitivities(const plan::PlannedLayout& planned,
+                                                int nodes) const {
+  const double now = planned.step.seconds;
+  const auto told = [&](const std::string& what, double seconds) {
+    return fmt::format("{}: {} a step, {:+.1f} %", what, time_text(seconds),
+                       100.0 * (seconds / now - 1.0));
+  };
+  std::vector<std::string> lines;
+  lines.push_back(
+      told("with links twice as fast", twice(2.0, 1.0, 1).forecast(planned.layout).step.seconds));
+  const Planner roomy = twice(1.0, 2.0, 1);
+  const plan::LayoutsFound found = roomy.search(1).find(nodes * ranks_of_node_);
+  if (!found.best.empty()) {
+    const plan::PlannedLayout& best = found.best.front();
+    const bool gains = best.step.seconds < now;
+    lines.push_back(gains ? told("with memory twice as large (" + layout_flags(best.layout) + ")",
+                                 best.step.seconds)
+                          : "with memory twice as large: no faster layout");
+  }
+  try {
+    const double seconds = twice(1.0, 1.0, 2).forecast(planned.layout).step.seconds;
+    lines.push_back(
+        fmt::format("with a batch twice as large: {} a step, {:+.1f} % as many {} a "
+                    "second",
+                    time_text(seconds), 100.0 * (2.0 * now / seconds - 1.0), scale(nodes).units));
+  } catch (const ConfigError& error) {
+    lines.push_back(fmt::format("with a batch twice as large: not possible ({})", error.what()));
+  }
+  return lines;
+}
+
+PlannedNodes Planner::best_on(int nodes, int kept) const {
+  PlannedNodes planned{scale(nodes), search(kept).find(nodes * ranks_of_node_)};
+  if (!planned.found.best.empty()) return planned;
+  throw ConfigError(fmt::format("memory: nothing fits on {}: {}", counted(nodes, "node"),
+                                nearest_that_fits(nodes, planned.found)));
+}
+
+std::string Planner::nearest_that_fits(int nodes, const plan::LayoutsFound& found) const {
+  plan::LayoutSearch larger = search(1);
+  std::int64_t more = nodes;
+  for (int i = 0; i < kMostDoublings && found.tried > 0; ++i) {
+    more *= 2;
+    if (more * ranks_of_node_ > kMostGridRanks) break;
+    if (!larger.find(static_cast<int>(more) * ranks_of_node_).best.empty()) {
+      return fmt::format("it fits on {} nodes", more);
+    }
+  }
+  if (!found.smallest) {
+    return "no layout suits batch.global, the model and the keys that are given: leave some out";
+  }
+  return fmt::format(
+      "a rank needs {:.1f} GiB or more ({}), a rank has {:.1f}: give a larger GPU or "
+      "a smaller model",
+      found.smallest->estimated_bytes / kGib, layout_flags(found.smallest->layout), memory_ / kGib);
+}
+
+}  // namespace trireme::cli
