@@ -1,0 +1,2 @@
+def predictions(rows, program):
+    return []
