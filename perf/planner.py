@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Published training runs beside what is predicted of them: step time, memory, and what ran out of memory.
 
-usage: perf/planner.py [--rows] [--table NAME,...] [--constants other|left-out|all] [--markdown]
+usage: perf/planner.py [--rows] [--table NAME,...]
        perf/planner.py --fit
        perf/planner.py --backend trireme [--program build/release/bin/trireme] ...
 
-The rows and their sources are in perf/planner/published.csv and sources.json. The programs that ran them are not ours: what
-differs between them is a profile (profiles.json), the same for all rows of a program. A closed form (peer_step.py,
-peer_memory.py) predicts them with at most 4 constants a device, 3 a network and 2 a program (devices.py), none for a row or
-a table. --fit fits these to half of the rows, chosen by a hash of what a row is; for each table to all rows but the table's;
-and to all; it writes constants.json. Rows that the source does not specify fully (column `assumed`) are fitted nowhere.
+The rows and their sources are in perf/planner/published.csv and sources.json. The programs that ran them are not ours:
+what differs between them is a profile (profiles.json), the same for all rows of a program. A closed form (peer_step.py,
+peer_memory.py) predicts them with at most 4 constants a device, 3 a network and 2 a program (devices.py), none for a
+row or a table. --fit fits these to half of the rows, chosen by a hash of what a row is; for each table to all rows but the
+table's; and to all; it writes constants.json. Rows that the source does not specify fully (column `assumed`) are fitted
+nowhere.
 
-For each table it prints the mean and the worst error, and Spearman's rank correlation, of the fitted half, the other half,
-and with the table left out whole; --rows prints the rows too: predicted, published, error. The backend `trireme` asks our
-program for each row that it can run instead (perf/planner/our_step.py).
+For each table it prints the mean and the worst error, and Spearman's rank correlation, of the fitted half, the other
+half, and with the table left out whole; --rows prints the rows too: predicted, published, error. The backend `trireme`
+asks our program for each row that it can run instead (perf/planner/our_step.py).
 """
 
 import argparse
@@ -91,7 +92,8 @@ def main():
     rows, profiles = read_rows(), read_json("profiles.json")
     unknown = set(options.table) - {row.table for row in rows}
     if unknown:
-        sys.exit(f"no table is called {', '.join(sorted(unknown))}; there are {', '.join(sorted({r.table for r in rows}))}")
+        known = ", ".join(sorted({row.table for row in rows}))
+        sys.exit(f"no table is called {', '.join(sorted(unknown))}; there are {known}")
     if options.fit:
         fit_all(rows, profiles)
     rows = [row for row in rows if not options.table or row.table in options.table]

@@ -21,6 +21,7 @@ class Network:
 
 # Hopper's clocks fall under load: on the H200 of perf/RESULTS.md large products reach 0.81 of the peak, attention 0.32.
 HOPPER = (0.72, 0.32)
+SLOWER_HOPPER = (0.64, 0.285)  # at 500 W of 700: clocks by the cube root
 BLACKWELL = (0.65, 0.50)
 
 DEVICES = {
@@ -28,7 +29,7 @@ DEVICES = {
     "a100-40g": Device({"fp16": 312e12, "bf16": 312e12}, 1.555e12, 40, 108),
     "a100-80g": Device({"fp16": 312e12, "bf16": 312e12}, 2.039e12, 80, 108),
     "h100-80g": Device({"bf16": 989.4e12, "fp8": 1978.9e12}, 3.35e12, 80, 132, HOPPER),
-    "h100-96g": Device({"bf16": 989.4e12, "fp8": 1978.9e12}, 2.4e12, 96, 132, HOPPER),
+    "h100-96g": Device({"bf16": 989.4e12, "fp8": 1978.9e12}, 2.4e12, 96, 132, SLOWER_HOPPER),
     "h200": Device({"bf16": 989.4e12, "fp8": 1978.9e12}, 4.8e12, 141, 132, HOPPER),
     "b200": Device({"bf16": 2250e12, "fp8": 4500e12}, 8.0e12, 180, 148, BLACKWELL),
 }

@@ -1,7 +1,7 @@
 """The fit of constants: a coordinate search on the logarithms of predicted over published seconds.
 
-Each constant is held near its first guess by what devices.py believes of it, so that a constant that no row tells of stays
-there. Rows far off count by their distance, not its square: a published row can be wrong.
+Each constant is held near its first guess by what devices.py believes of it, so that a constant that no row tells of
+stays there. Rows far off count by their distance, not its square: a published row can be wrong.
 """
 
 import math
@@ -34,15 +34,15 @@ def weights(workloads):
     return [4 / max(4, rows[made.row.table]) ** 0.5 for made in workloads]
 
 
-def fit(workloads, programs, rounds=40):
+def fit(workloads, profiles, rounds=40):
     """The constants that suit these rows best, from the first guess on."""
-    believed = beliefs(programs)
+    believed = beliefs(dict.fromkeys(profile["constants"] for profile in profiles.values()))
     values = {name: guess for name, (guess, _) in believed.items()}
     concerned = {name: [] for name in values}
     each = weights(workloads)
     for index, made in enumerate(workloads):
         row = made.row
-        for kind, name in (("device", row.device), ("network", row.network), ("program", row.program)):
+        for kind, name in (("device", row.device), ("network", row.network), ("program", made.profile["constants"])):
             for constant in NAMES[kind]:
                 concerned[f"{kind}.{name}.{constant}"].append(index)
     losses = [loss_of(made, values, weight) for made, weight in zip(workloads, each)]
@@ -86,7 +86,7 @@ def write(path, found):
     parts = []
     for fit_name, values in found.items():
         owners = dict.fromkeys(name.rsplit(".", 1)[0] for name in values)
-        lines = [", ".join(f'"{name}": {value:.4g}' for name, value in values.items() if name.rsplit(".", 1)[0] == owner)
-                 for owner in owners]
+        of_owner = {owner: [name for name in values if name.rsplit(".", 1)[0] == owner] for owner in owners}
+        lines = [", ".join(f'"{name}": {values[name]:.4g}' for name in names) for names in of_owner.values()]
         parts.append(f'"{fit_name}": {{\n  ' + ",\n  ".join(lines) + "\n}")
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")

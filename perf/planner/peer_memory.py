@@ -1,9 +1,9 @@
 """The memory of a Megatron or FSDP program. Nothing here is fitted.
 
-Activations follow Korthikanti et al., arXiv:2205.05198, equations 1 to 6, with each program's own kept bytes (profiles.json):
-of a token, `hidden` bytes a unit of width that tensor ranks do not split (unless sequence parallelism does), `heads` bytes
-a unit of what attention works on (queries, keys, values and its output, where there are as many keys as queries), `ffn`
-bytes a unit of the feed-forward width, and `scores` bytes a score.
+Activations follow Korthikanti et al., arXiv:2205.05198, equations 1 to 6, with each program's own kept bytes
+(profiles.json): of a token, `hidden` bytes a unit of width that tensor ranks do not split (unless sequence parallelism
+does), `heads` bytes a unit of what attention works on (queries, keys, values and its output, where there are as many
+keys as queries), `ffn` bytes a unit of the feed-forward width, and `scores` bytes a score.
 """
 
 import copy

@@ -139,7 +139,8 @@ def workload(row, profile):
     made.head = Part()
     tokens = row.micro * row.sequence // row.context
     halves = (made.head, made.head)
-    linear(halves, device, "bf16" if row.type == "fp8" else row.type, tokens, math.ceil(row.vocabulary / row.tensor), row.hidden)
+    kind = "bf16" if row.type == "fp8" else row.type
+    linear(halves, device, kind, tokens, math.ceil(row.vocabulary / row.tensor), row.hidden)
     made.head.bytes += tokens * row.vocabulary / row.tensor * profile["loss_bytes"] / device.memory_rate
     made.head.operations += 12
     made.parameters = row.layer_parameters / row.tensor
@@ -202,7 +203,7 @@ def seconds(made, constants, detail=None):
     """The step's seconds. constants(kind, name) gives a kind's fitted values in their order."""
     row, profile = made.row, made.profile
     device = constants("device", row.device)
-    pace, more = constants("program", row.program)
+    pace, more = constants("program", profile["constants"])
     links = Links(NETWORKS[row.network], constants("network", row.network), row)
     forward = made.forward.seconds(device, more) * pace
     backward = made.backward.seconds(device, more) * pace

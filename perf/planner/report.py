@@ -75,7 +75,8 @@ def times(timed, with_rows):
 
 
 def rows(timed):
-    print(f"\n{'table':<22}{'model':<10}{'layout':<58}{'predicted':>10}{'published':>10}{'error':>8}{'left out':>9}  half")
+    print(f"\n{'table':<22}{'model':<10}{'layout':<58}{'predicted':>10}{'published':>10}{'error':>8}"
+          f"{'left out':>9}  half")
     for each in timed:
         row = each.row
         print(f"{row.table:<22}{row.model:<10}{row.layout():<58}{each.half:>10.3f}{row.seconds:>10.3f}"
@@ -86,11 +87,11 @@ def rows(timed):
 def memory(found, with_rows):
     if not found:
         return
-    print(f"\nMemory, nothing fitted: rows, mean and worst error\n{'':<24}{'specified':>21} |{'with assumptions':>21}")
+    print(f"\nMemory, nothing fitted: rows, mean and worst error\n{'':<31}{'specified':>21} |{'with assumptions':>21}")
     for table in dict.fromkeys(f"{row.table} {what}" for row, what, _, _ in found):
         sides = [[predicted / published - 1 for row, what, predicted, published in found
                   if f"{row.table} {what}" == table and row.specified is side] for side in (True, False)]
-        print(f"{table:<31}{of_errors(sides[0])[:]} |{of_errors(sides[1])}")
+        print(f"{table:<31}{of_errors(sides[0])} |{of_errors(sides[1])}")
     if with_rows:
         print()
         for row, what, predicted, published in found:
@@ -109,7 +110,8 @@ def fits(found, with_rows):
     if with_rows:
         for row, told, did in found:
             if told != did:
-                print(f"{row.table:<22}{row.model:<10}{row.layout():<58}{'fitted' if did else 'ran out'}")
+                how = "told to run out, and fitted" if did else "told to fit, and ran out"
+                print(f"{row.table:<22}{row.model:<10}{row.layout():<58}{how}")
 
 
 def ours(found, with_rows):

@@ -1,4 +1,4 @@
-"""The published rows: published.csv, one row a run; sources.json tells where each table is from and what it leaves out."""
+"""The published rows: published.csv, a line a run. sources.json tells where each table is from and what it lacks."""
 
 import csv
 import hashlib
@@ -57,8 +57,8 @@ class Row:
 
     def layout(self):
         words = [f"{self.gpus} GPUs", f"s{self.sequence}", f"d{self.data}"]
-        words += [f"{letter}{value}" for letter, value in (("t", self.tensor), ("p", self.pipeline), ("c", self.context))
-                  if value > 1]
+        split = (("t", self.tensor), ("p", self.pipeline), ("c", self.context))
+        words += [f"{letter}{value}" for letter, value in split if value > 1]
         words += [f"z{self.shard}"] if self.shard else []
         words += [f"m{self.micro}", f"b{self.batch}"]
         words += [f"v{self.chunks}"] if self.chunks > 1 else []
