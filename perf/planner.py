@@ -8,7 +8,7 @@ usage: perf/planner.py [--rows] [--table NAME,...]
 The rows and their sources are in perf/planner/published.csv and sources.json. The programs that ran them are not ours:
 what differs between them is a profile (profiles.json), the same for all rows of a program. A closed form (peer_step.py,
 peer_memory.py) predicts them with at most 4 constants a device, 3 a network and 2 a program (devices.py), none for a
-row or a table. --fit fits these to half of the rows, chosen by a hash of what a row is; for each table to all rows but the
+row or a table. --fit fits these to half of the rows, by a hash of what a row is; for each table to all rows but the
 table's; and to all; it writes constants.json. Rows that the source does not specify fully (column `assumed`) are fitted
 nowhere.
 
