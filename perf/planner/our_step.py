@@ -38,8 +38,8 @@ def flags(row):
                       "model.bias": "false"})
     if row.pipeline > 1:
         given.update({"grid.schedule": schedule, "grid.chunks": row.chunks})
-    if row.sequence_parallel and row.tensor > 1:
-        given["grid.sequence_parallel"] = "true"
+    if row.tensor > 1:
+        given["grid.sequence_parallel"] = "true" if row.sequence_parallel else "false"
     return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 

@@ -115,10 +115,16 @@ def fits(found, with_rows):
 
 
 def ours(found, with_rows):
-    """`found`: (row, seconds or None, bytes or None, why not)."""
-    timed = [(row, seconds / row.seconds - 1) for row, seconds, _, _ in found if seconds and row.seconds]
-    for table in dict.fromkeys(row.table for row, _ in timed):
-        print(f"{table:<24}{of_errors([error for row, error in timed if row.table == table])}")
-    for row, seconds, _, why in found:
-        if why or with_rows:
-            print(f"{row.table:<22}{row.model:<10}{row.layout():<58}{why or f'{seconds:.3f} s'}")
+    """What our program says; `found`: (row, seconds or None, bytes or None, why there are none)."""
+    print(f"\nOur program: rows, mean and worst error\n{'':<24}{'time':>21} |{'memory':>21}")
+    for table in dict.fromkeys(row.table for row, _, _, _ in found):
+        here = [each for each in found if each[0].table == table]
+        times_ = [seconds / row.seconds - 1 for row, seconds, _, _ in here if seconds and row.seconds]
+        memory_ = [bytes_ / 2.0 ** 30 / row.memory_gib - 1 for row, _, bytes_, _ in here if bytes_ and row.memory_gib]
+        if times_ or memory_:
+            print(f"{table:<24}{of_errors(times_)} |{of_errors(memory_)}")
+    listed = {row.table for row, _, _, _ in found if row.out_of_memory}
+    fits([(row, bytes_ is not None, not row.out_of_memory) for row, _, bytes_, why in found
+          if row.table in listed and (bytes_ or "fits" in why)], with_rows)
+    for row, seconds, _, why in found if with_rows else ():
+        print(f"{row.table:<22}{row.model:<10}{row.layout():<58}{why or f'{seconds:.3f} s'}")
