@@ -23,6 +23,8 @@ namespace {
 // until its schedule repeats itself.
 constexpr int kMicroBatchesRun = 8;
 constexpr int kPeriodsRun = 3, kPeriodsOfV = 6;
+// Time repeats itself sooner than memory, and all stages are recorded.
+constexpr int kMicroBatchesRecorded = 4, kPeriodsRecorded = 2, kPeriodsOfVRecorded = 4;
 
 // Micro-batches of a replica in two waves of an evaluation.
 constexpr int kMicroBatchesEvaluated = 16;
@@ -39,16 +41,16 @@ std::int64_t period_of(const DryRunInput& input) {
   return std::lcm(std::int64_t{input.grid[Axis::kPipeline]}, std::int64_t{runs});
 }
 
-// Micro-batches that are run of `count`.
-int micro_batches_run(const DryRunInput& input, int count) {
+// Micro-batches that are run of `count`: so many periods, and `more`.
+int micro_batches_run(const DryRunInput& input, int count, int periods = kPeriodsRun,
+                      int periods_of_v = kPeriodsOfV, int more = kMicroBatchesRun) {
   const bool v = input.step.stage.order == parallel::PipelineLayout::Order::kV;
-  const std::int64_t most = (v ? kPeriodsOfV : kPeriodsRun) * period_of(input) + kMicroBatchesRun;
+  const std::int64_t most = (v ? periods_of_v : periods) * period_of(input) + more;
   return static_cast<int>(std::min(std::int64_t{count}, most));
 }
 
-// What is run for `count` micro-batches of a replica.
-RecordedMicroBatches recorded_counts(const DryRunInput& input, int count) {
-  const int most = micro_batches_run(input, count);
+// The numbers that stand for `count` micro-batches of a replica where at most `most` are run.
+RecordedMicroBatches counts_of(const DryRunInput& input, int count, int most) {
   if (!input.trains || count == most) return {.counts = {count}, .periods = 0};
   const auto period = static_cast<int>(period_of(input));  // less than count
   const int periods = (count - most + period - 1) / period;
@@ -238,7 +240,7 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
   const int count = micro_batches_of(input, grid.index(place, kDataAxes));
   // Where this rank runs fewer than a step has, so do all.
   const auto run = [&](int fewer) { return run_micro_batches(input, place, fewer, count - fewer); };
-  const auto [counts, periods] = recorded_counts(input, count);
+  const auto [counts, periods] = counts_of(input, count, micro_batches_run(input, count));
   DryRunResult result = run(counts.front());
   if (periods == 0) return result;
   extrapolate(result, run(counts.back()), periods);
@@ -247,7 +249,10 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
 }
 
 RecordedMicroBatches recorded_micro_batches(const DryRunInput& input) {
-  return recorded_counts(input, most_micro_batches(input));
+  const int count = most_micro_batches(input);
+  return counts_of(input, count,
+                   micro_batches_run(input, count, kPeriodsRecorded, kPeriodsOfVRecorded,
+                                     kMicroBatchesRecorded));
 }
 
 std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batches) {

@@ -19,6 +19,13 @@ namespace {
 constexpr std::array kMiddleOfStage = {1, 1, 2, 1};
 constexpr int kMiddleMeasured = 5;
 
+// The bytes of master weights, which are there where weights have a type of less than 32 bits. They
+// are as large as gradients then.
+double masters_of(double parameters, double gradients) {
+  constexpr double kHasMasters = 1.2;
+  return parameters > kHasMasters * gradients ? gradients : 0.0;
+}
+
 // The longest run of blocks of one kind: [first, second).
 std::pair<int, int> middle_of(const nn::ModelPlan& model) {
   std::pair<int, int> longest{0, 0};
@@ -34,6 +41,24 @@ std::pair<int, int> middle_of(const nn::ModelPlan& model) {
     begin = end;
   }
   return longest;
+}
+
+// Cuts so many equal blocks, and what lies before and behind them, measured in blocks, into parts.
+// Returns the largest part of the best cut.
+double largest_part(int middle, int parts, double before, double behind) {
+  const double even = (middle + before + behind) / parts;
+  std::vector<double> sizes;
+  for (int whole = 0; whole <= std::ceil(even) + 1; ++whole) {
+    for (const double end : {0.0, before, behind}) sizes.push_back(whole + end);
+  }
+  std::ranges::sort(sizes);
+  for (const double size : sizes) {
+    if (size < std::max({even, before, behind}) - 1e-9) continue;
+    const double held = (parts - 2) * std::floor(size) + std::floor(size - before + 1e-9) +
+                        std::floor(size - behind + 1e-9);
+    if (held >= middle) return size;
+  }
+  return sizes.back();
 }
 
 // Keeps so many of the middle blocks.
@@ -56,7 +81,7 @@ NetworkCosts& LayoutEstimate::network_of(const GridShape& grid) {
 
 const LayoutEstimate::Blocks& LayoutEstimate::blocks_of(const Layout& layout) {
   const Key key{layout.grid[Axis::kTensor], layout.micro, layout.recompute,
-                layout.sequence_parallel};
+                layout.sequence_parallel, layout.schedule.starts_with("zb-")};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(key, measure(layout)).first->second;
@@ -66,7 +91,7 @@ LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
   Blocks made;
   Layout alone = layout;
   alone.shard_stage = 0;
-  alone.schedule = "1f1b";
+  alone.schedule = layout.schedule.starts_with("zb-") ? "zb-h1" : "1f1b";
   alone.chunks = 1;
   alone.grid = GridShape(1, 1, layout.grid[Axis::kTensor]);
   std::optional<DryRunInput> input = options_.input(alone);
@@ -89,6 +114,7 @@ LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
   input->islands = 1;
   input->recomputed_steps = 0;
   input->step.work = parallel::WorkSplit::even(1, 1);
+  input->step.schedule = alone.schedule;
   NetworkCosts& network = network_of(input->grid);
   const double launch =
       input->device.on_gpus() && !input->step.cuda_graphs ? options_.device->device().launch : 0.0;
@@ -192,10 +218,11 @@ double LayoutEstimate::step_seconds(const Layout& layout, const Blocks& blocks, 
   const double whole = blocks.middle * of_block + ends;
   double slowest = whole / stages;
   if (blocks.middle > 0 && stages > 1) {
-    const int parts = stages * layout.chunks;
-    const double most_blocks = std::ceil((blocks.middle * of_block + ends) / of_block / parts);
-    slowest = std::max(slowest, most_blocks * of_block * layout.chunks);
-    slowest = std::max(slowest, blocks.last.forward + blocks.last.backward);
+    // A stage of several chunks is cut so that all of them together are even.
+    slowest = largest_part(blocks.middle, stages,
+                           (blocks.first.forward + blocks.first.backward) / of_block,
+                           (blocks.last.forward + blocks.last.backward) / of_block) *
+              of_block;
   }
   // How much of the pipeline's filling and draining each schedule leaves.
   double idle = (stages - 1) * whole / stages;
@@ -246,7 +273,8 @@ double LayoutEstimate::exposed_by_data(const Layout& layout, const Blocks& block
                            seconds("all_reduce", Axis::kReplicate, all / shards);
   const double exposed =
       std::max(0.0, reduction - backward) * (each_is_reduced ? micro_batches : 1);
-  const double weights = blocks.block.parameters;
+  const double weights =
+      blocks.block.parameters - masters_of(blocks.block.parameters, blocks.block.gradients);
   const double each = seconds("all_gather", Axis::kShard, weights);
   if (layout.shard_stage < 3) return exposed + each * blocks.middle / stages;
   const double passes = 2.0 * micro_batches * blocks.middle / stages;
@@ -273,11 +301,17 @@ double LayoutEstimate::rank_bytes(const Layout& layout, const Blocks& blocks,
       return blocks_of_stage * blocks.block.*part + (is_first ? blocks.first.*part : 0.0) +
              (is_last ? blocks.last.*part : 0.0);
     };
-    double parameters = sum(&Cost::parameters), gradients = sum(&Cost::gradients),
-           optimizer = sum(&Cost::optimizer);
-    if (layout.shard_stage >= 1) optimizer /= shards;
+    double gradients = sum(&Cost::gradients), optimizer = sum(&Cost::optimizer);
+    double masters = masters_of(sum(&Cost::parameters), gradients);
+    double weights = sum(&Cost::parameters) - masters;
+    const double of_block = weights / std::max(1.0, blocks_of_stage);
+    if (layout.shard_stage >= 1) {
+      optimizer /= shards;
+      masters /= shards;
+    }
     if (layout.shard_stage >= 2) gradients = gradients / shards + 2.0 * blocks.block.gradients;
-    if (layout.shard_stage >= 3) parameters = parameters / shards + 2.0 * blocks.block.parameters;
+    if (layout.shard_stage >= 3) weights = weights / shards + 2.0 * of_block;
+    double parameters = weights + masters;
     if (blocks.middle == 0) {  // a model without equal blocks: as if stages had equal shares
       parameters /= stages;
       gradients /= stages;

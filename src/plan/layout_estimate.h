@@ -42,7 +42,8 @@ class LayoutEstimate {
     double transient = 0.0;  // activations that do not stay
   };
   // What decides the costs of blocks.
-  using Key = std::tuple<int, int, std::string, bool>;  // tensor, micro, recompute, sequence
+  // Tensor ranks, micro, recomputation, sequence parallelism, whether weight gradients wait.
+  using Key = std::tuple<int, int, std::string, bool, bool>;
 
   const Blocks& blocks_of(const Layout& layout);
   Blocks measure(const Layout& layout);

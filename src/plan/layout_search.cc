@@ -1,6 +1,8 @@
 #include "trireme/plan/layout_search.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,9 +15,11 @@ namespace trireme::plan {
 namespace {
 
 // Composed costs leave room for their own errors: what they call a little too large is dry-run.
-constexpr double kDoubt = 1.15;
+constexpr double kDoubt = 1.5;
+// The same where a dry run of the kind has told how far off they are.
+constexpr double kLessDoubt = 1.05;
 // Layouts are dry-run whole until so many fit, or so many times as many did not.
-constexpr int kMostMisses = 3;
+constexpr int kMostMisses = 4;
 // A cut of its own has to be so much faster than that which follows from the model alone.
 constexpr double kWorthACut = 0.99;
 constexpr std::size_t kCuts = 2;  // the layouts for which that is tried
@@ -163,7 +167,9 @@ class LayoutSearch::Impl {
     for (PlannedLayout& candidate : candidates) {
       if (static_cast<int>(found.best.size()) == options_.kept) break;
       if (misses > kMostMisses * options_.kept) break;
-      if (dry_run_whole(candidate)) {
+      if (expected_bytes(candidate) > kLessDoubt * options_.memory) {
+        ++found.too_large;
+      } else if (dry_run_whole(candidate)) {
         found.best.push_back(std::move(candidate));
       } else {
         ++misses;
@@ -192,10 +198,27 @@ class LayoutSearch::Impl {
     return other.seconds == cost.seconds && other.bytes == cost.bytes;
   }
 
+  // What decides how far composed bytes are from those of a dry run.
+  using Kind = std::tuple<std::string, int, int, std::string, bool>;
+  static Kind kind_of(const Layout& layout) {
+    return {layout.schedule, layout.grid[Axis::kPipeline], layout.shard_stage, layout.recompute,
+            layout.sequence_parallel};
+  }
+  // The composed bytes, corrected by what the last dry run of the kind said.
+  double expected_bytes(const PlannedLayout& planned) const {
+    const auto known = corrections_.find(kind_of(planned.layout));
+    return planned.estimated_bytes * (known == corrections_.end() ? 1 / kDoubt : known->second);
+  }
+
   // Returns false where the run cannot have the layout, or it does not fit.
   bool dry_run_whole(PlannedLayout& planned) {
     const std::optional<DryRunInput> input = options_.input(planned.layout);
     if (!input) return false;
+    // The first stage holds the most in most schedules, and one dry run tells.
+    const DryRunResult first = dry_run(*input, 0);
+    corrections_[kind_of(planned.layout)] =
+        static_cast<double>(first.memory.total_peak) / planned.estimated_bytes;
+    if (static_cast<double>(first.memory.total_peak) > options_.memory) return false;
     planned.memory = dry_run_largest(*input);
     if (planned.bytes() > options_.memory) return false;
     const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
@@ -220,6 +243,7 @@ class LayoutSearch::Impl {
   LayoutSpace space_;
   LayoutSearchOptions options_;
   LayoutEstimate estimate_;
+  std::map<Kind, double> corrections_;
 };
 
 LayoutSearch::LayoutSearch(LayoutSpace space, LayoutSearchOptions options)
