@@ -494,6 +494,20 @@ void add_check_keys(Options& options, Config::Check& check) {
       between(0, limits::kSteps), OnChange::kNothing);
 }
 
+void add_plan_keys(Options& options, Config::Plan& plan) {
+  options.add("plan.step", plan.step, "seconds",
+              "what trireme plan has said of a step; auto: nothing. It writes these keys, and "
+              "changes nothing but what is told beside the measured step",
+              above(0), OnChange::kNothing);
+  options.add("plan.low", plan.low, "seconds", "nine of ten steps are between this and plan.high",
+              above(0), OnChange::kNothing);
+  options.add("plan.high", plan.high, "seconds", "see plan.low", above(0), OnChange::kNothing);
+  options.add("plan.ranks", plan.ranks, "ranks", "it is for so many; others are not compared",
+              between(1, limits::kRanks), OnChange::kNothing);
+  options.add("plan.device", plan.device, "", "it is for such devices", {}, OnChange::kNothing);
+  options.add("plan.network", plan.network, "", "it is for such a network", {}, OnChange::kNothing);
+}
+
 void add_comm_keys(Options& options, Config::Comm& comm) {
   options.add(
       "comm.backend", comm.backend, "",
@@ -666,6 +680,7 @@ void add_config_keys(Options& options, Config& config) {
   add_log_keys(options, config.log);
   add_checkpoint_keys(options, config.checkpoint);
   add_check_keys(options, config.check);
+  add_plan_keys(options, config.plan);
   add_comm_keys(options, config.comm);
   add_nccl_keys(options, config.nccl);
 }

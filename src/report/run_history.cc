@@ -322,4 +322,27 @@ std::optional<double> RunHistory::seconds_left() const {
   return left * average(last_steps(kStepsForEstimate)).step_seconds;
 }
 
+std::optional<double> measured_step(std::span<const StepMetrics> steps) {
+  constexpr std::size_t kFirst = 3, kLeast = 3;  // the first ones warm up
+  if (steps.size() < kFirst + kLeast) return {};
+  std::vector<double> seconds;
+  for (const StepMetrics& step : steps.subspan(kFirst)) seconds.push_back(step.step_seconds);
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::ranges::nth_element(seconds, middle);
+  return *middle;
+}
+
+std::string planned_text(const RunHistory& history) {
+  const std::optional<Config>& config = history.config();
+  if (!config) return {};
+  const Config::Plan& plan = config->plan;
+  if (!plan.is_of(config->grid.shape().ranks() * config->grid.islands)) return {};
+  std::string text = "predicted " + time_text(*plan.step);
+  if (plan.low && plan.high) {
+    text += fmt::format(" ({} to {})", time_text(*plan.low), time_text(*plan.high));
+  }
+  const std::optional<double> measured = measured_step(history.steps());
+  return text + (measured ? ", measured " + time_text(*measured) : ", not measured yet");
+}
+
 }  // namespace trireme

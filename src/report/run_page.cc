@@ -74,6 +74,8 @@ Facts facts_of(const RunHistory& history) {
                                    islands > 1 ? " of each island" : "",
                                    micro ? std::to_string(*micro) : "what fits"));
     facts.emplace_back("precision", config->run.precision);
+    const std::string planned = planned_text(history);
+    if (!planned.empty()) facts.emplace_back("step", planned);
   }
   if (!history.steps().empty()) {
     const StepMetrics& last = history.steps().back();

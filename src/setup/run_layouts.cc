@@ -64,11 +64,9 @@ Config with_layout(const Config& config, const plan::Layout& layout) {
   const bool groups = layout.shard_stage >= 1 && layout.grid[Axis::kShard] < data;
   if (groups) made.shard.group = layout.grid[Axis::kShard];
   made.batch.micro = layout.micro;
-  if (layout.grid[Axis::kPipeline] > 1) {
-    made.grid.schedule = layout.schedule;
-    made.grid.chunks.reset();
-    if (layout.schedule == "interleaved") made.grid.chunks = layout.chunks;
-  }
+  made.grid.schedule = layout.schedule;
+  made.grid.chunks.reset();
+  if (layout.schedule == "interleaved") made.grid.chunks = layout.chunks;
   made.recompute.mode = layout.recompute;
   made.grid.sequence_parallel = layout.sequence_parallel;
   if (!layout.cut.empty()) made.grid.cut = StageCut::of_blocks(layout.cut);

@@ -188,6 +188,19 @@ struct Config {
     bool operator==(const Check&) const = default;
   } check;
 
+  // What `trireme plan` has said of the run's step, to be told beside what is measured.
+  struct Plan {
+    std::optional<double> step, low, high;  // seconds
+    std::optional<int> ranks;
+    std::string device, network;
+    bool operator==(const Plan&) const = default;
+
+    // Whether it is about a run on so many ranks.
+    bool is_of(int on_ranks) const {
+      return step.has_value() && ranks.value_or(on_ranks) == on_ranks;
+    }
+  } plan;
+
   struct Comm {
     std::string backend = "auto";
     std::optional<double> timeout;  // seconds; empty: what HangLimit says

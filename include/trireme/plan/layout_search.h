@@ -34,13 +34,13 @@ struct LayoutSpace {
   int samples = 1;      // of a step
   int blocks = 1;       // of the model
   int most_tensor = 1;  // tensor ranks share a node
-  std::optional<int> data, pipeline, tensor;
-  std::optional<int> shard_stage, shard_group;
-  std::optional<int> micro;
-  std::optional<std::string> schedule;
-  std::optional<int> chunks;
-  std::optional<std::string> recompute;
-  std::optional<bool> sequence_parallel;
+  std::optional<int> data = {}, pipeline = {}, tensor = {};
+  std::optional<int> shard_stage = {}, shard_group = {};
+  std::optional<int> micro = {};
+  std::optional<std::string> schedule = {};
+  std::optional<int> chunks = {};
+  std::optional<std::string> recompute = {};
+  std::optional<bool> sequence_parallel = {};
   bool cuts = true;  // whether the stages may be cut by the costs of the device
 };
 
