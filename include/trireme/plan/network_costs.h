@@ -37,6 +37,9 @@ struct NetworkDescription {
   double interval = 0.3;  // as in DeviceDescription
 };
 
+// Throws ConfigError, in one line, for a network without rates, or whose figures make no sense.
+void check_network(const NetworkDescription& network);
+
 // A communication of one rank, as a step program has it.
 struct CommunicationCost {
   double latency = 0.0;      // seconds in which no link is busy
@@ -48,7 +51,7 @@ struct CommunicationCost {
 // r / ranks_of_node.
 class NetworkCosts {
  public:
-  // Throws ConfigError for a network without rates, or whose figures make no sense.
+  // Throws as check_network does.
   NetworkCosts(NetworkDescription network, const GridShape& grid, int islands = 1);
   ~NetworkCosts();
 
@@ -71,12 +74,15 @@ class NetworkCosts {
 const std::vector<NetworkDescription>& known_networks();
 // The kinds of nodes that it knows: "dgx-h100".
 const std::vector<std::string>& known_nodes();
+// The kind of node that a device (DeviceDescription::name) usually is in: "dgx-a100" for
+// "a100-80". Empty where none is known.
+std::string usual_node(std::string_view device);
 // Returns one by its name, for nodes of so many ranks, of GPUs or of processors that share one
 // adapter. A name is that of a network, of a kind of node in its usual network, or both:
 // "hdr200-fat-tree+pcie-4". Throws ConfigError that names the nearest.
 NetworkDescription known_network(std::string_view name, int ranks_of_node, bool on_gpus);
 // What the key comm.network describes: a file of rates, which are `measured`, or a fabric, whose
-// cables have the rates of their makers. Throws ConfigError as NetworkCosts does.
+// cables have the rates of their makers. Throws as check_network does.
 NetworkDescription described_network(const JobNetwork& network, int ranks_of_node, bool on_gpus,
                                      bool measured);
 
