@@ -60,7 +60,7 @@ class NetworkCosts {
   // Of a message, `ranks` are its two ends, or else the members of the communicator, in their order
   // there. All groups that are like this one (of the same span, elsewhere in the grid) are taken to
   // do the same at the same time, so they share the links of nodes. It remembers what it has
-  // computed.
+  // computed, so threads must not share one.
   CommunicationCost cost(std::string_view operation, const GroupLabel& label,
                          const std::vector<int>& ranks, std::size_t bytes);
 
