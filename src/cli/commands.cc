@@ -23,6 +23,7 @@ const std::vector<Command>& commands() {
       {"top", "watch a run from its folder", parse_top},
       {"memory", "what each rank of a run will hold, on any grid, without running it",
        parse_memory},
+      {"plan", "how fast a run will be on nodes that are named, and the best layout", parse_plan},
       {"job", "write or submit a Slurm job that trains", parse_job},
       {"scale", "measure how training scales over nodes, and report it", parse_scale, true},
       {"bench", "measure collectives, operations or a training step here", parse_bench, true},

@@ -57,6 +57,7 @@ Work parse_generate(const Arguments& arguments);
 Work parse_import(const Arguments& arguments);
 Work parse_job(const Arguments& arguments);
 Work parse_memory(const Arguments& arguments);
+Work parse_plan(const Arguments& arguments);
 Work parse_predict(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
 Work parse_scale(const Arguments& arguments);

@@ -168,6 +168,8 @@ Json json_of_layout(const plan::PlannedLayout& planned, const PlanScale& scale) 
                        {"units", scale.units},
                        {"mfu", mfu_of(step, scale)},
                        {"bytes", planned.bytes()},
+                       {"composed", Json::object({{"step_s", planned.estimate},
+                                                  {"bytes", planned.estimated_bytes}})},
                        {"exposed", exposed_share(step)},
                        {"idle", step.bubble()},
                        {"node_hours_per_1e9", node_hours(step, scale)},
