@@ -30,6 +30,8 @@ struct MeasuredOperation {
   std::array<std::int64_t, 4> sizes{};  // as ProgramEntry::sizes
   double flops = 0.0, bytes = 0.0;      // as in ProgramEntry
   double seconds = 0.0;
+
+  bool operator==(const MeasuredOperation&) const = default;
 };
 
 struct DeviceDescription {
@@ -39,9 +41,11 @@ struct DeviceDescription {
   int threads = 0;     // of a rank
   std::string source;  // where the figures are from
   Evidence evidence = Evidence::kDataSheet;
-  double memory = 0.0;           // bytes
-  double memory_rate = 0.0;      // bytes per second
+  std::map<std::string, std::string> sources = {};  // of single figures, by their keys in a file
+  double memory = 0.0;                              // bytes
+  double memory_rate = 0.0;                         // bytes per second
   std::map<DType, double> peak;  // FLOP/s of products, by the type of their operands
+  double tf32_peak = 0.0;        // the same of fp32 rounded to TF32; 0: it has no TF32
   double vector_peak = 0.0;      // FLOP/s in fp32 of what are no products
   int multiprocessors = 0;
   double link_rate = 0.0;     // bytes per second out of a GPU to others of its node
@@ -50,43 +54,61 @@ struct DeviceDescription {
 
   // Fitted, at most four for each device.
   struct Constants {
-    double product = 0.8;    // the share of the peak under load that large products reach
-    double memory = 0.85;    // the share of memory_rate that operations reach which it bounds
-    double attention = 0.5;  // the share of the peak that attention reaches
+    double product = 0.8;    // the share of the peak that large products reach under load
+    double memory = 0.85;    // the share of memory_rate that a copy reaches
+    double attention = 0.5;  // the share of the peak that attention to many keys reaches
     double start = 4e-6;     // seconds that an operation takes beside its work
+
+    bool operator==(const Constants&) const = default;
   } constants;
   double launch = 2.5e-6;  // seconds of the host to queue an operation
   // The relative half-width of the interval that holds nine of ten times of a step.
   double interval = 0.5;
   std::vector<MeasuredOperation> operations;  // where they are measured, they count
+
+  bool operator==(const DeviceDescription&) const = default;
 };
+
+// Returns the device as it is with cuda.tf32: products of fp32 at the peak of TF32, if it has that.
+DeviceDescription with_tf32(DeviceDescription device);
 
 // Costs operations on a device.
 class DeviceCosts {
  public:
   explicit DeviceCosts(DeviceDescription device);
+  DeviceCosts(DeviceCosts&&) noexcept;
+  DeviceCosts& operator=(DeviceCosts&&) noexcept;
   ~DeviceCosts();
 
   const DeviceDescription& device() const { return device_; }
   // Returns the seconds of an operation or copy, its start included; `name` is what the program
-  // calls it. Never less than what the roofline of the device allows.
+  // calls it. Where operations like it were measured (the same name and type) they decide: a
+  // measured one takes its measured time. Else it is never less than what the device's roofline
+  // allows. Allocates nothing. Throws ConfigError for a product of a type that the device has no
+  // peak for.
   double seconds(const ProgramEntry& entry, std::string_view name) const;
 
  private:
-  struct Measured;
+  class Measured;
+
+  double modelled(const ProgramEntry& entry, std::string_view name) const;
 
   DeviceDescription device_;
   std::unique_ptr<const Measured> measured_;
 };
 
-// The devices that the program knows, in the order of their names.
+// The devices that the program knows, in the order of their names: those of src/plan/devices.json.
 const std::vector<DeviceDescription>& known_devices();
-// Returns one by its name. Throws ConfigError that names the nearest ones.
+// Returns one by its name. Throws ConfigError that names the nearest one, and all.
 const DeviceDescription& known_device(std::string_view name);
 
-// Reads the text of a description's file. `origin` names it in errors. Throws ConfigError in one
-// line where a figure is missing or makes no sense.
+// Reads the text of a description's file: JSON, in bytes, seconds, bytes/s and FLOP/s. `origin`
+// names it in errors. Throws ConfigError in one line, with the origin and the key, where a figure
+// is missing or makes no sense.
 DeviceDescription read_device(std::string_view text, const std::string& origin);
+// Returns the text of a file that reads back to an equal description.
 std::string write_device(const DeviceDescription& device);
+// "measured", "published" or "data sheet".
+std::string_view name_of(Evidence evidence);
 
 }  // namespace trireme::plan
