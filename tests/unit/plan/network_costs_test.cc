@@ -13,46 +13,15 @@
 #include "trireme/base/error.h"
 
 #include "support/message_of.h"
+#include "support/network_example.h"
 
 namespace trireme::plan {
 namespace {
 
 using testing::message_of;
 
-constexpr double kRate = 2e9, kLatency = 3e-6, kPosting = 2e-7;
-constexpr std::size_t kLong = std::size_t{64} << 20;
 const std::vector<std::string> kCollectives = {"all_reduce", "reduce_scatter", "all_gather",
                                                "broadcast", "all_to_all"};
-
-// One adapter for each node, which one message can fill.
-NetworkDescription network_of(int ranks_of_node, bool nccl = false) {
-  NetworkDescription network;
-  network.name = "test";
-  network.ranks_of_node = ranks_of_node;
-  network.rates = {.distances = {{.latency = 5e-7, .flow = 5e9, .host = 20e9},
-                                 {.latency = kLatency, .flow = kRate, .host = kRate}},
-                   .costs = {.message = kPosting}};
-  network.nccl = nccl;
-  network.constants = {.efficiency = 1.0, .latency = 1.0, .start = 0.0};
-  return network;
-}
-
-double total(const CommunicationCost& cost) {
-  return cost.latency + cost.flow;
-}
-
-GroupLabel data_label() {
-  return {"data", kDataAxes, Purpose::kGradients};
-}
-CommunicationCost data_cost(NetworkCosts& costs, const GridShape& grid,
-                            std::string_view operation = "all_reduce", std::size_t bytes = kLong) {
-  return costs.cost(operation, data_label(), grid.group(0, kDataAxes), bytes);
-}
-CommunicationCost data_cost(const NetworkDescription& network, const GridShape& grid,
-                            std::string_view operation = "all_reduce", std::size_t bytes = kLong) {
-  NetworkCosts costs(network, grid);
-  return data_cost(costs, grid, operation, bytes);
-}
 
 TEST(NetworkCosts, CollectivesTakeWhatTheirBytesTakeOnALink) {
   for (const int nodes : {2, 3, 4, 8, 16, 48, 64}) {
@@ -99,12 +68,24 @@ TEST(NetworkCosts, AMessageTakesItsLatencyAndItsBytes) {
   EXPECT_NEAR(total(by_nccl.cost("send", label, {0, 1}, kLong)), kLong / 100e9, 2e-5);
 }
 
-TEST(NetworkCosts, NobodyWaitsAloneOrForABarrierOfNoRounds) {
+TEST(NetworkCosts, ARankAloneWaitsForNobody) {
   NetworkCosts costs(network_of(1), GridShape(5, 1, 1));
   EXPECT_EQ(total(costs.cost("all_reduce", data_label(), {0}, kLong)), 0.0);
-  const CommunicationCost barrier = costs.cost("barrier", data_label(), {0, 1, 2, 3, 4}, 0);
-  EXPECT_EQ(barrier.flow, 0.0);
-  EXPECT_NEAR(barrier.latency, 3 * (kLatency + 2 * kPosting), 1e-12);
+}
+
+// MPI carries what hosts have to say, also where NCCL carries tensors.
+TEST(NetworkCosts, HostsMeetByMpi) {
+  const GridShape grid(5, 1, 1);
+  const std::vector<int> ranks = {0, 1, 2, 3, 4};
+  for (const bool nccl : {false, true}) {
+    NetworkCosts costs(network_of(1, nccl), grid);
+    const CommunicationCost barrier = costs.cost("barrier", data_label(), ranks, 0);
+    EXPECT_EQ(barrier.flow, 0.0);
+    EXPECT_NEAR(barrier.latency, 3 * (kLatency + 2 * kPosting), 1e-12);
+    NetworkCosts by_mpi(network_of(1), grid);
+    EXPECT_EQ(total(costs.cost("all_reduce", "world", ranks, 64)),
+              total(by_mpi.cost("all_reduce", "world", ranks, 64)));
+  }
 }
 
 // Tensor ranks are neighbours, so as many data groups leave each node.
@@ -196,6 +177,15 @@ TEST(NetworkCosts, GroupsOfSomeStagesAndRunsOfRanksHaveSiblings) {
             total(whole.cost("all_reduce", {"tensor", Axes(Axis::kTensor)}, {0, 1, 2, 3}, kLong)));
 }
 
+// Ranks 3, 4 and 5 are on the second node, each in another run of two that leaves it.
+TEST(NetworkCosts, RunsThatShareANodeShareItsLink) {
+  NetworkCosts costs(network_of(3), GridShape(4, 1, 2));
+  const GroupLabel runs("runs", {kDataAxes, 2}, Purpose::kGradients);
+  const CommunicationCost three = costs.cost("all_reduce", runs, {1, 3}, kLong);
+  const CommunicationCost alone = data_cost(network_of(1), GridShape(2, 1, 1));
+  EXPECT_NEAR(three.flow / alone.flow, 3.0, 1e-6);
+}
+
 TEST(NetworkCosts, IslandsMeetPlaceByPlace) {
   const GridShape grid(1, 1, 4);
   NetworkCosts costs(network_of(4), grid, /*islands=*/3);
@@ -277,46 +267,6 @@ TEST(NetworkCosts, ThousandsOfRanksCostTheirClosedForm) {
   }
 }
 
-TEST(KnownNetworks, AllAreOfUse) {
-  ASSERT_GE(known_networks().size(), 8U);
-  for (const NetworkDescription& one : known_networks()) {
-    SCOPED_TRACE(one.name);
-    EXPECT_FALSE(one.source.empty());
-    EXPECT_FALSE(one.title.empty());
-    for (const bool gpus : {true, false}) {
-      for (const int ranks : {1, 4, 8, 16}) {
-        const NetworkDescription network = known_network(one.name, ranks, gpus);
-        EXPECT_EQ(network.nccl, gpus);
-        EXPECT_EQ(network.ranks_of_node, ranks);
-        const double seconds = total(data_cost(network, GridShape(4 * ranks, 1, 1)));
-        EXPECT_GT(seconds, 1e-4);
-        EXPECT_LT(seconds, 2.0);
-      }
-    }
-  }
-}
-
-TEST(KnownNetworks, NodesBringTheirAdapters) {
-  const auto host = [](std::string_view name, int ranks, bool gpus) {
-    return known_network(name, ranks, gpus).rates.distances[1].host;
-  };
-  EXPECT_DOUBLE_EQ(host("dgx-h100", 8, true), 8 * 50e9);
-  EXPECT_DOUBLE_EQ(host("ndr400-fat-tree", 8, true), 8 * 50e9);
-  EXPECT_DOUBLE_EQ(host("ndr400-fat-tree", 4, true), 4 * 50e9);
-  EXPECT_DOUBLE_EQ(host("ndr400-fat-tree", 8, false), 50e9);
-  EXPECT_DOUBLE_EQ(host("ndr400-fat-tree+pcie-5", 8, true), 50e9);
-  EXPECT_DOUBLE_EQ(host("dgx-1", 8, true), 4 * 12.5e9);
-  EXPECT_DOUBLE_EQ(host("hdr200-2:1+dgx-a100", 8, true), 8 * 25e9);
-  EXPECT_DOUBLE_EQ(known_network("dgx-a100", 8, true).node_links.bytes_per_second, 235e9);
-}
-
-TEST(KnownNetworks, DevicesHaveTheirNodes) {
-  EXPECT_EQ(usual_node("a100-80"), "dgx-a100");
-  EXPECT_EQ(usual_node("h200"), "dgx-h100");
-  EXPECT_EQ(usual_node("t4"), "pcie-4");
-  EXPECT_EQ(usual_node("cpu"), "");
-}
-
 // No size is beyond what is looked at, and twice the bytes take twice as long there.
 TEST(NetworkCosts, TerabytesHaveACost) {
   const GridShape grid(8, 1, 1);
@@ -329,26 +279,6 @@ TEST(NetworkCosts, TerabytesHaveACost) {
       EXPECT_GT(one, 7.0 / 8 * std::exp2(42) / kRate * (1 - 1e-9)) << operation;
     }
   }
-}
-
-TEST(KnownNetworks, OthersAreRefusedWithTheNearest) {
-  const auto begins = [](std::string_view name, const std::string& start) {
-    const std::string message = message_of<ConfigError>([&] { known_network(name, 8, true); });
-    EXPECT_EQ(message.substr(0, start.size()), start);
-    EXPECT_EQ(message.find('\n'), std::string::npos);
-  };
-  begins(
-      "ndr40-fat-tree",
-      "no network is called ndr40-fat-tree; the nearest is ndr400-fat-tree; known are edr100-2:1");
-  begins("dgx-h10", "no network is called dgx-h10; the nearest is dgx-h100; known are ");
-  begins("a\nb", "no network is called ");
-  begins("", "no network is called ");
-  begins("roce-100g+", "no kind of node is called ");
-  begins("dgx-h100+pcie-4", "no network is called dgx-h100; ");
-  begins("roce-100g+dgx-a10",
-         "no kind of node is called dgx-a10; the nearest is dgx-a100; known are ");
-  EXPECT_EQ(message_of<ConfigError>([] { known_network("roce-100g", 0, true); }),
-            "network roce-100g: 0 ranks on a node; at least 1 is needed");
 }
 
 TEST(NetworkCosts, WhatMakesNoSenseIsRefused) {
@@ -376,37 +306,6 @@ TEST(NetworkCosts, WhatMakesNoSenseIsRefused) {
   EXPECT_NE(message([](Network& one) { one.node_links.bytes_per_second = 0.0; }, true), "no error");
   EXPECT_EQ(message([](Network& one) { one.ranks_of_node = 0; }),
             "network test: 0 ranks on a node; at least 1 is needed");
-}
-
-TEST(DescribedNetwork, IsThatOfTheFile) {
-  // Three nodes below each of two leaf switches.
-  const RankBlocks blocks(
-      12, {{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}});
-  JobNetwork job{.blocks = blocks, .rates = assumed_rates(blocks), .source = "rates.json"};
-  const NetworkDescription measured = described_network(job, 2, false, true);
-  EXPECT_EQ(measured.nodes_of_leaf, 3);
-  EXPECT_EQ(measured.constants.efficiency, 1.0);
-  EXPECT_EQ(measured.rates.distances, job.rates.distances);
-  EXPECT_EQ(described_network(job, 2, true, false).nccl, true);
-  EXPECT_GT(total(data_cost(measured, GridShape(12, 1, 1))), 0.0);
-  job.rates.distances[1].flow = 0.0;
-  EXPECT_EQ(message_of<ConfigError>([&] { described_network(job, 2, false, true); }),
-            "network rates.json: messages between nodes have 0 bytes/s; a rate above 0 is needed");
-  job.rates.distances.clear();
-  EXPECT_EQ(message_of<ConfigError>([&] { described_network(job, 2, false, true); }),
-            "network rates.json: it has no rates");
-}
-
-// What was measured among as many ranks counts.
-TEST(DescribedNetwork, MeasuredErrorsCorrectTimes) {
-  NetworkDescription network = network_of(1);
-  const GridShape grid(4, 1, 1);
-  const double before = total(data_cost(network, grid));
-  for (const Algorithm one : {Algorithm::kPairwise, Algorithm::kHalving, Algorithm::kTiered}) {
-    network.errors.push_back({Collective::kAllReduce, one, kLong, 4, 5e-3});
-  }
-  const CommunicationCost after = data_cost(network, grid);
-  EXPECT_NEAR(total(after), before + 5e-3, 2e-4);
 }
 
 }  // namespace
