@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/environment.h"
+#include "trireme/plan/checkpoint_interval.h"
 
 namespace trireme {
 namespace {
@@ -92,7 +93,7 @@ void Deadline::checkpoint_took(double seconds) {
 }
 
 double Deadline::checkpoint_seconds() const {
-  return kCheckpointFactor * (checkpoint_ > 0.0 ? checkpoint_ : expected_checkpoint_);
+  return kSlowestCheckpoint * (checkpoint_ > 0.0 ? checkpoint_ : expected_checkpoint_);
 }
 
 bool Deadline::wants_stop(double now, const Ahead& ahead) {

@@ -203,10 +203,8 @@ std::optional<Deadline> TrainingLoop::deadline_of_job() const {
                   &job_end_time_by_squeue);
 }
 
-// The estimate until a checkpoint is measured, for a disk that is not fast.
 double TrainingLoop::guessed_checkpoint_seconds() const {
-  constexpr double kBytesPerSecond = 200e6;
-  return 1.0 + static_cast<double>(prepared_.checkpoint_bytes()) / kBytesPerSecond;
+  return trireme::guessed_checkpoint_seconds(static_cast<double>(prepared_.checkpoint_bytes()));
 }
 
 ExitStatus TrainingLoop::run() {

@@ -4,13 +4,9 @@
 #include <cstdint>
 #include <optional>
 
-namespace trireme {
+#include "trireme/plan/checkpoint_interval.h"
 
-// Returns the seconds of computation between two checkpoints that lose the least time, where
-// writing one takes `write` seconds and failures come every `between_failures` seconds on average.
-// This is equation 37 of Daly, "A higher order estimate of the optimum checkpoint interval for
-// restart dumps", Future Generation Computer Systems 22 (2006), whose first term is Young's.
-double best_checkpoint_interval(double write, double between_failures);
+namespace trireme {
 
 // Decides when a checkpoint is due. All ranks give it the same times, so all decide alike.
 class CheckpointCadence {

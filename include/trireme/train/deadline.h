@@ -23,9 +23,6 @@ std::optional<double> parse_end_time(const std::string& text);
 
 class Deadline {
  public:
-  // A checkpoint may take this many times as long as the longest so far.
-  static constexpr double kCheckpointFactor = 1.5;
-
   // `end` is in seconds since 1970; nullopt: there is no end. `checkpoint_seconds` is the assumed
   // time of a checkpoint until one has been measured. `margin_seconds` is kept free between the
   // last checkpoint and the end, for the ranks to end and the script to requeue. `ask_again` says

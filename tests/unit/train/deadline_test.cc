@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/plan/checkpoint_interval.h"
 #include "trireme/train/signals.h"
 
 namespace trireme {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr double kEnd = 10'000.0;
 constexpr double kMargin = 30.0;
-constexpr double kFactor = Deadline::kCheckpointFactor;
+constexpr double kFactor = kSlowestCheckpoint;
 
 // The last moment at which another step is begun, found by asking.
 double last_moment(Deadline& deadline, const Deadline::Ahead& ahead = {}) {

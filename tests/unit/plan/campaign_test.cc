@@ -1,0 +1,419 @@
+#include "trireme/plan/campaign.h"
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/plan/checkpoint_interval.h"
+
+#include "support/message_of.h"
+
+namespace trireme::plan {
+namespace {
+
+using testing::message_of;
+
+// Steps of 2 s in jobs of an hour; a start takes 60 s, a checkpoint 10 s.
+CampaignInput small_input() {
+  CampaignInput input;
+  input.step_seconds = {2.0, 2.0, 2.0};
+  input.units_of_step = 1e6;
+  input.goal.steps = 1000;
+  input.nodes = 4;
+  input.job_limit = 3600.0;
+  input.start = 50.0;
+  input.queue = 600.0;
+  input.checkpoint_bytes = 2e9;
+  input.write_rate = 200e6;
+  input.checkpoint_every = {100, {}};
+  return input;
+}
+
+// 50,000 steps in jobs of six hours, with failures.
+CampaignInput failing_input(double mtbf) {
+  CampaignInput input = small_input();
+  input.goal.steps = 50000;
+  input.job_limit = 6 * 3600.0;
+  input.mtbf = mtbf;
+  return input;
+}
+
+TEST(Campaign, WithoutFailuresItIsExact) {
+  CampaignInput input = small_input();
+  const Campaign one = plan_campaign(input);
+  EXPECT_EQ(one.steps, 1000);
+  EXPECT_EQ(one.jobs, 1);
+  EXPECT_DOUBLE_EQ(one.checkpoint_seconds, 10.0);
+  EXPECT_DOUBLE_EQ(one.checkpoints, 10.0);
+  // 60 s of starting, 2000 of steps, a checkpoint after every 100 steps, the last at the end.
+  EXPECT_DOUBLE_EQ(one.seconds.expected, 60.0 + 2000.0 + 100.0);
+  EXPECT_DOUBLE_EQ(one.seconds.low, one.seconds.expected);
+  EXPECT_DOUBLE_EQ(one.seconds.high, one.seconds.expected);
+  EXPECT_DOUBLE_EQ(one.goodput, 2000.0 / 2160.0);
+  EXPECT_DOUBLE_EQ(one.node_hours, 4 * 2160.0 / 3600.0);
+  EXPECT_DOUBLE_EQ(one.node_hours_per_billion, one.node_hours);
+  EXPECT_EQ(one.failures, 0.0);
+  EXPECT_FALSE(one.mtbf);
+  EXPECT_TRUE(one.remarks.empty());
+}
+
+TEST(Campaign, AJobStopsWhereTheTrainerDoes) {
+  CampaignInput input = small_input();
+  // The most n with 60 + 2 n + 10 floor((n - 1) / 100) + 1.5 10 + 10 <= 3600.
+  constexpr std::int64_t kSteps = 1677;
+  for (const std::int64_t jobs : {1, 2, 3, 1000}) {
+    input.goal.steps = jobs * kSteps;
+    const Campaign full = plan_campaign(input);
+    EXPECT_EQ(full.jobs, jobs);
+    EXPECT_DOUBLE_EQ(full.checkpoints, static_cast<double>(17 * jobs));
+    EXPECT_DOUBLE_EQ(full.seconds.expected,
+                     static_cast<double>(jobs) * (60.0 + 2.0 * kSteps + 170.0) +
+                         600.0 * static_cast<double>(jobs - 1));
+    ++input.goal.steps;
+    EXPECT_EQ(plan_campaign(input).jobs, jobs + 1);
+    EXPECT_EQ(plan_campaign(input).steps_of_job, kSteps);
+  }
+  // The step during which the signal comes is the last.
+  input.grace = 301.0;
+  input.checkpoint_every = {0, {}};
+  EXPECT_EQ(plan_campaign(input).steps_of_job, (3600 - 301 - 60) / 2 + 1);
+  input.job_limit.reset();
+  EXPECT_EQ(plan_campaign(input).jobs, 1);
+}
+
+TEST(Campaign, AStartKeepsTimeForASlowCheckpointUntilItHasMeasuredOne) {
+  CampaignInput input = small_input();
+  input.goal.steps = 100000;
+  input.checkpoint_bytes = 400e9;  // 10 s at 40 GB/s; guessed: 2001 s
+  input.write_rate = 40e9;
+  // 60 + 2 n + 1.5 2001 + 10 <= 3600 for 264 steps: it measures a checkpoint before that, or not.
+  input.checkpoint_every = {200, {}};
+  EXPECT_EQ(plan_campaign(input).steps_of_job, 1717);
+  EXPECT_TRUE(plan_campaign(input).remarks.empty());
+  input.checkpoint_every = {264, {}};
+  EXPECT_EQ(plan_campaign(input).steps_of_job, 264);
+  EXPECT_EQ(plan_campaign(input).remarks.size(), 1u);
+}
+
+TEST(Campaign, AskedByTokensOrEpochs) {
+  CampaignInput input = small_input();
+  input.goal = {.steps = 0, .units = 1e9, .epochs = 0.0, .units_of_data = 0.0};
+  EXPECT_EQ(plan_campaign(input).steps, 1000);
+  input.goal.units = 1e9 + 1;
+  EXPECT_EQ(plan_campaign(input).steps, 1001);
+  input.goal = {.steps = 0, .units = 0.0, .epochs = 2.5, .units_of_data = 4e8};
+  EXPECT_EQ(plan_campaign(input).steps, 1000);
+}
+
+TEST(Campaign, CheckpointsComeAsTheTrainersRuleSays) {
+  CampaignInput input = small_input();
+  input.mtbf = 24 * 3600.0;
+  input.checkpoint_every = {};
+  const Campaign by_rule = plan_campaign(input);
+  EXPECT_EQ(by_rule.checkpoint_every, best_steps_between_checkpoints(10.0, 24 * 3600.0, 2.0));
+  // It loses less than other intervals do.
+  input.goal.steps = 200000;
+  input.job_limit.reset();
+  const double best = plan_campaign(input).seconds.expected;
+  for (const double factor : {0.5, 2.0}) {
+    const auto steps = static_cast<double>(by_rule.checkpoint_every);
+    input.checkpoint_every = {static_cast<std::int64_t>(factor * steps), {}};
+    EXPECT_GT(plan_campaign(input).seconds.expected, best);
+  }
+  input.checkpoint_every = {{}, 300.0};
+  EXPECT_EQ(plan_campaign(input).checkpoint_every, 150);
+}
+
+TEST(Campaign, WorkThatBeginsAnewAfterEachFailureTakesDalysTime) {
+  CampaignInput input = small_input();
+  input.job_limit.reset();
+  input.checkpoint_every = {0, {}};
+  input.mtbf = 1500.0;  // less than the work, 2000 s and a checkpoint of 10
+  const Campaign campaign = plan_campaign(input);
+  const double m = 1500.0, start = 60.0 / m, work = 2010.0 / m, notice = 60.0;
+  const double all = (m + notice) * (std::exp(start) - 1 + std::exp(start) * (std::exp(work) - 1));
+  EXPECT_NEAR(campaign.seconds.expected / all, 1.0, 1e-12);
+  EXPECT_NEAR(campaign.times.repeated, m * (std::exp(work) - 1) - 2010.0, 1e-6);
+  // A failure ends every attempt but the last of the start and of the work.
+  EXPECT_NEAR(campaign.failures, std::exp(start + work) - 1, 1e-9);
+}
+
+TEST(Campaign, ANodesFailuresAreAsManyTimesAsOften) {
+  CampaignInput input = failing_input(10000.0);
+  const Campaign of_job = plan_campaign(input);
+  input.mtbf.reset();
+  input.node_mtbf = 40000.0;
+  EXPECT_DOUBLE_EQ(plan_campaign(input).seconds.expected, of_job.seconds.expected);
+  EXPECT_DOUBLE_EQ(*plan_campaign(input).mtbf, 10000.0);
+}
+
+TEST(Campaign, EvaluationsTakeTheirShare) {
+  CampaignInput input = small_input();
+  input.evaluate_every = 50;
+  input.evaluation_steps = 5.0;
+  const Campaign campaign = plan_campaign(input);
+  EXPECT_DOUBLE_EQ(campaign.times.evaluation, 0.1 * campaign.times.computing);
+  EXPECT_DOUBLE_EQ(campaign.seconds.expected, 2360.0);
+}
+
+TEST(Campaign, DiskHoldsKeptCheckpointsAndTheNextOne) {
+  CampaignInput input = small_input();
+  const Campaign campaign = plan_campaign(input);
+  EXPECT_GT(campaign.disk, 3 * 2e9);
+  EXPECT_LT(campaign.disk, 3 * 2e9 + 1e6);
+  EXPECT_DOUBLE_EQ(campaign.most_disk - campaign.disk, 2 * 2e9);
+  input.goal.steps = 10;  // one checkpoint
+  EXPECT_LT(plan_campaign(input).disk, 2e9 + 1e6);
+}
+
+TEST(Campaign, MoreReliableFasterLongerIsNeverLater) {
+  const double slowest = plan_campaign(failing_input(1800.0)).seconds.expected;
+  double before = slowest;
+  for (const double mtbf : {2000.0, 3000.0, 1e4, 1e5, 1e6, 1e9}) {
+    const double now = plan_campaign(failing_input(mtbf)).seconds.expected;
+    EXPECT_LT(now, before);
+    before = now;
+  }
+  CampaignInput input = failing_input(1e4);
+  before = INFINITY;
+  for (const double rate : {5e7, 1e8, 2e8, 1e9, 1e10, 1e12}) {
+    input.write_rate = rate;
+    const double now = plan_campaign(input).seconds.expected;
+    EXPECT_LT(now, before);
+    before = now;
+  }
+  input = failing_input(1e4);
+  before = INFINITY;
+  for (double limit = 1800.0; limit < 1e6; limit *= 2) {
+    input.job_limit = limit;
+    const Campaign now = plan_campaign(input);
+    EXPECT_LE(now.seconds.expected, before);
+    EXPECT_TRUE(now.jobs == 1 || now.seconds.expected < before);
+    before = now.seconds.expected;
+  }
+  EXPECT_LT(before, slowest);
+}
+
+// What a simulated course of a chain of jobs took.
+struct Course {
+  double seconds = 0.0;
+  int failures = 0, jobs = 0;
+};
+
+// Follows the trainer step by step, with failures drawn from `random`. It shares no formula with
+// the planner.
+class Simulation {
+ public:
+  Simulation(const CampaignInput& input, std::uint64_t seed)
+      : input_(input),
+        random_(seed),
+        failure_(1.0 / *input.mtbf),
+        write_(input.checkpoint_bytes / input.write_rate) {}
+
+  Course run() {
+    while (saved_ < input_.goal.steps) {
+      if (course_.jobs++ > 0) course_.seconds += input_.queue;
+      course_.seconds += job();
+    }
+    return course_;
+  }
+
+ private:
+  // Lets time pass, unless a failure comes. Returns whether none did.
+  bool passes(double& now, double seconds) {
+    const double failure = failure_(random_);
+    if (failure >= seconds) {
+      now += seconds;
+      return true;
+    }
+    now += failure + input_.notice;
+    ++course_.failures;
+    return false;
+  }
+
+  double job() {
+    double now = 0.0;
+    while (now < *input_.job_limit && !attempt(now)) continue;
+    return std::min(now, *input_.job_limit);
+  }
+
+  // One start of the program. Returns whether it ended the job with a checkpoint.
+  bool attempt(double& now) {
+    const double step = input_.step_seconds.expected, limit = *input_.job_limit;
+    if (!passes(now, input_.start + write_)) return false;
+    for (std::int64_t done = saved_, in_start = 1;; ++in_start) {
+      if (!passes(now, step)) return false;
+      ++done;
+      const bool last =
+          done == input_.goal.steps || now + step + 1.5 * write_ + input_.margin > limit;
+      if (!last && in_start % *input_.checkpoint_every.steps != 0) continue;
+      if (!passes(now, write_)) return false;
+      if (now <= limit) saved_ = done;
+      if (last) return true;
+    }
+  }
+
+  const CampaignInput& input_;
+  std::mt19937_64 random_;
+  std::exponential_distribution<double> failure_;
+  double write_;
+  std::int64_t saved_ = 0;
+  Course course_;
+};
+
+TEST(Campaign, ASimulationOfFailuresAgrees) {
+  // From a failure in 33 min to one in a day.
+  for (const double mtbf : {2000.0, 7200.0, 86400.0}) {
+    const CampaignInput input = failing_input(mtbf);
+    const Campaign campaign = plan_campaign(input);
+    constexpr int kCourses = 200;
+    double seconds = 0.0, failures = 0.0, jobs = 0.0;
+    int within = 0;
+    for (int i = 0; i < kCourses; ++i) {
+      const Course course = Simulation(input, 1000 + static_cast<std::uint64_t>(i)).run();
+      seconds += course.seconds / kCourses;
+      failures += static_cast<double>(course.failures) / kCourses;
+      jobs += static_cast<double>(course.jobs) / kCourses;
+      within += course.seconds >= campaign.seconds.low && course.seconds <= campaign.seconds.high;
+    }
+    EXPECT_NEAR(seconds / campaign.seconds.expected, 1.0, 0.01) << mtbf;
+    EXPECT_NEAR(failures / campaign.failures, 1.0, 0.1) << mtbf;
+    EXPECT_NEAR(jobs, static_cast<double>(campaign.jobs), 1.0) << mtbf;
+    // Nine of ten are meant.
+    EXPECT_GE(within, 0.85 * kCourses) << mtbf;
+    EXPECT_LE(within, 0.97 * kCourses) << mtbf;
+  }
+}
+
+TEST(Campaign, TheStepsIntervalBecomesThatOfTheDate) {
+  CampaignInput input = small_input();
+  input.step_seconds = {1.8, 2.0, 2.5};
+  input.begin = 1e9;
+  const Campaign campaign = plan_campaign(input);
+  EXPECT_DOUBLE_EQ(campaign.seconds.low, 60.0 + 1800.0 + 100.0);
+  EXPECT_DOUBLE_EQ(campaign.seconds.high, 60.0 + 2500.0 + 100.0);
+  EXPECT_DOUBLE_EQ(campaign.end.expected, 1e9 + 2160.0);
+  // Failures widen it to both sides.
+  CampaignInput failing = failing_input(7200.0);
+  const Estimate alone = plan_campaign(failing).seconds;
+  failing.step_seconds = {1.99, 2.0, 2.01};
+  const Estimate both = plan_campaign(failing).seconds;
+  EXPECT_LT(both.low, alone.low);
+  EXPECT_GT(both.high, alone.high);
+  EXPECT_LT(alone.low, alone.expected);
+}
+
+TEST(Campaign, HugeRequestsHaveFiniteAnswers) {
+  CampaignInput input = failing_input(86400.0);
+  input.goal = {.steps = 0, .units = 1e18, .epochs = 0.0, .units_of_data = 0.0};
+  const Campaign campaign = plan_campaign(input);
+  EXPECT_EQ(campaign.steps, 1000000000000);
+  EXPECT_GT(campaign.jobs, 1000000);
+  EXPECT_TRUE(std::isfinite(campaign.seconds.high));
+  EXPECT_NE(campaign_lines(input, campaign)[3].find("after the year 9999"), std::string::npos);
+  input.units_of_step = 1.0;
+  EXPECT_EQ(message_of([&] { plan_campaign(input); }),
+            "would not end: more than 1e+15 s, with a failure every 1 d 00 h and a checkpoint "
+            "every 100 steps");
+  input.goal.units = 1e30;
+  EXPECT_EQ(message_of([&] { plan_campaign(input); }), "1e+30 tokens are more than 9 10^18 steps");
+  input = failing_input(86400.0);
+  input.job_limit.reset();
+  input.checkpoint_every = {0, {}};
+  input.goal.steps = 1000000000;
+  EXPECT_NE(message_of([&] { plan_campaign(input); }).find("would not end"), std::string::npos);
+}
+
+struct Refused {
+  const char* says;
+  void (*change)(CampaignInput&);
+};
+
+TEST(Campaign, WhatCannotBeIsRefused) {
+  const std::vector<Refused> cases = {
+      {"a step of 1 h 06 min is too long for a job's time limit of 1 h 00 min",
+       [](CampaignInput& in) {
+         in.step_seconds = {4000.0, 4000.0, 4000.0};
+       }},
+      {"a start of 1 h 50 min, with reading the checkpoint, is too long",
+       [](CampaignInput& in) { in.checkpoint_bytes = 1.31e12; }},
+      {"a checkpoint of 1 h 49 min are too long",
+       [](CampaignInput& in) {
+         in.checkpoint_bytes = 1.31e12;
+         in.read_rate = 1e12;
+       }},
+      {"a job's time limit of 0 leaves no time", [](CampaignInput& in) { in.job_limit = 0.0; }},
+      {"job.grace, 3600 s, must be below", [](CampaignInput& in) { in.grace = 3600.0; }},
+      {"ask for a number of steps, of tokens, or of epochs",
+       [](CampaignInput& in) { in.goal.steps = 0; }},
+      {"ask for a number of steps, of tokens, or of epochs",
+       [](CampaignInput& in) { in.goal.units = 1e9; }},
+      {"an epoch of data without tokens",
+       [](CampaignInput& in) {
+         in.goal.steps = 0;
+         in.goal.epochs = 1.0;
+       }},
+      {"the tokens of a step must be above 0", [](CampaignInput& in) { in.units_of_step = 0.0; }},
+      {"the rate of the file system", [](CampaignInput& in) { in.write_rate = 0.0; }},
+      {"checkpoint.every = auto needs checkpoint.mtbf",
+       [](CampaignInput& in) { in.checkpoint_every = {}; }},
+      {"not both",
+       [](CampaignInput& in) {
+         in.mtbf = 1e5;
+         in.node_mtbf = 1e5;
+       }},
+      {"the time between failures must be above 0", [](CampaignInput& in) { in.mtbf = 0.0; }},
+      {"a failure every 10.00 s comes too often", [](CampaignInput& in) { in.mtbf = 10.0; }},
+      {"the seconds of a step must be above 0, and its interval must hold them",
+       [](CampaignInput& in) {
+         in.step_seconds = {2.0, 1.0, 3.0};
+       }},
+      {"the seconds of a step", [](CampaignInput& in) { in.step_seconds.high = INFINITY; }},
+      {"the seconds of checkpoint.margin", [](CampaignInput& in) { in.queue = NAN; }},
+      {"a step has tokens or samples", [](CampaignInput& in) { in.unit = "words"; }},
+  };
+  for (const Refused& one : cases) {
+    CampaignInput input = small_input();
+    one.change(input);
+    const std::string said = message_of([&] { plan_campaign(input); });
+    EXPECT_NE(said.find(one.says), std::string::npos) << said;
+    EXPECT_EQ(said.find('\n'), std::string::npos);
+  }
+}
+
+TEST(Campaign, SaysWhatItFound) {
+  CampaignInput input = small_input();
+  input.goal.steps = 2 * 1677;
+  input.grace = 11.0;
+  input.begin = 1767225600.0;  // 2026-01-01 00:00:00
+  const Campaign campaign = plan_campaign(input);
+  const std::vector<std::string> lines = campaign_lines(input, campaign);
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[0], "training: 3354 steps of 1 M tokens, 3.35 G tokens in all");
+  EXPECT_EQ(lines[1],
+            "jobs: 2 jobs of at most 1 h 00 min, 1677 steps each; a checkpoint every 100 steps, "
+            "which takes 10.00 s");
+  EXPECT_EQ(lines[2], "takes 2 h 09 min (2 h 09 min to 2 h 09 min)");
+  EXPECT_EQ(lines[3], "ends 2026-01-01 02:09:28 UTC (2026-01-01 02:09:28 to 2026-01-01 02:09:28)");
+  EXPECT_EQ(lines[4],
+            "goodput 86.4 %: computing 1 h 51 min (86.4 %), checkpoints 5 min 40 s (4.4 %), "
+            "starts 2 min 00 s (1.5 %), queue 10 min 00 s (7.7 %)");
+  EXPECT_EQ(lines[5], "node-hours: 7.96, 2.37 per billion tokens");
+  EXPECT_EQ(lines[6], "disk: 5.59 GiB, at most 9.31 GiB while a checkpoint is written");
+  EXPECT_EQ(lines[7],
+            "a step and a checkpoint take 12.00 s, but the signal comes 11.00 s before the limit: "
+            "a job that cannot learn its end from Slurm would lose its last steps");
+  const Json json = Json::parse(campaign_json(input, campaign).dump());
+  EXPECT_EQ(json.at("jobs").integer(), 2);
+  EXPECT_DOUBLE_EQ(json.at("whole_s").at("expected").number(), campaign.seconds.expected);
+  EXPECT_DOUBLE_EQ(json.at("times_s").at("repeated_work").number(), 0.0);
+  EXPECT_DOUBLE_EQ(json.at("end").at("expected").number(), campaign.end.expected);
+  EXPECT_EQ(json.at("mtbf_s").dump(), "null");
+}
+
+}  // namespace
+}  // namespace trireme::plan
