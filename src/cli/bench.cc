@@ -29,7 +29,7 @@ const std::vector<Bench>& benches() {
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "products", "repeats",
-        "json"},
+        "describe", "seconds", "json"},
        check_bench_ops,
        bench_ops},
       {"step",
@@ -62,8 +62,6 @@ void declare_comm(Options& options, BenchArguments::Comm& given) {
               "none, or files",
               not_empty());
   options.paths({"network"}, PathForm::kList);
-  options.add("seconds", given.seconds, "s", "comm: of all repeats of a size; auto: no limit",
-              above(0.0));
   options.add("fewest", given.fewest, "", "comm: repeats of each carrier whatever --seconds says",
               between(1, limits::kCount));
   options.add("drop", given.drop, "",
@@ -120,6 +118,13 @@ void declare_shared(Options& options, BenchArguments& given) {
               "comm, ops: operations whose name holds this, for comm one of "
               "a list as in reduce,gather; empty: all");
   options.add("products", given.products, "", "ops: products of matrices alone");
+  options.add(
+      "describe", given.describe, "file",
+      "ops: measures this machine by products and small models of its own, in fp32, bf16 and "
+      "dtype, and writes what the device of a plan is described by; empty: no");
+  options.add("seconds", given.seconds, "s",
+              "comm: of all repeats of a size; auto: no limit; ops: of describe; auto: 100",
+              above(0.0));
   options.add("repeats", given.repeats, "",
               "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
               between(1, limits::kCount));
@@ -132,7 +137,7 @@ void declare_shared(Options& options, BenchArguments& given) {
               "comm, step: what carries tensors of GPUs between ranks; as comm.backend of train",
               one_of({"auto", "mpi", "nccl"}));
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
-  options.paths({"json"});
+  options.paths({"describe", "json"});
 }
 
 }  // namespace
@@ -155,7 +160,7 @@ Work parse_bench(const Arguments& arguments) {
   refuse_flags_of_others("bench", bench, options, arguments);
   bench.check(given);
   check_backends(given.device);
-  begin_outputs({given.json});
+  begin_outputs({given.json, given.describe});
   return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
             NamedOutput json(runtime, given.json);
             return bench.run(runtime, given, json);

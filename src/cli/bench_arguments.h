@@ -22,7 +22,7 @@ namespace trireme::cli {
 struct BenchArguments {
   struct Comm {
     std::string from = "1K", to = "16M", algorithm = "table", network = "none";
-    std::optional<double> seconds, drop;
+    std::optional<double> drop;
     double pause = 0.0;
     int factor = 4, warmup = 5, fewest = 3;
     bool peer = false;
@@ -43,11 +43,13 @@ struct BenchArguments {
   // What several measurements take.
   DeviceRequest device;
   std::optional<int> repeats;
+  std::optional<double> seconds;
   std::string only, json;
 
   Comm comm;
   Model model;
   bool products = false;  // of ops
+  std::string describe;   // of ops: a file
   Step step;
 };
 

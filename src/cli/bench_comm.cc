@@ -36,7 +36,7 @@ bench::CommOptions comm_options(const BenchArguments& given) {
   options.only = given.only;
   options.warmup = given.comm.warmup;
   options.repeats = given.repeats.value_or(options.repeats);
-  options.seconds = given.comm.seconds.value_or(options.seconds);
+  options.seconds = given.seconds.value_or(options.seconds);
   options.fewest = given.comm.fewest;
   options.drop = given.comm.drop.value_or(options.drop);
   options.pause = given.comm.pause;

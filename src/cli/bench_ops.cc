@@ -1,13 +1,16 @@
 // trireme bench ops: the operations of a model, each alone.
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
+#include "trireme/study/describe_device.h"
 
 #include "cli/bench_arguments.h"
 #include "cli/commands.h"
@@ -32,14 +35,40 @@ void print_operation(const bench::OpRow& row, const bench::Roof& roof) {
                          100.0 * roof.floor(row.flops, row.bytes) / row.seconds));
 }
 
+ExitStatus describe(Runtime& runtime, const BenchArguments& given, const ComputeDevice& device) {
+  bench::DescribeOptions options{.name = std::filesystem::path(given.describe).stem().string(),
+                                 .types = {DType::kF32, DType::kBF16},
+                                 .report = print_line};
+  const DType type = compute_type(given.model.dtype);
+  if (std::ranges::count(options.types, type) == 0) options.types.push_back(type);
+  options.seconds = given.seconds.value_or(options.seconds);
+  NamedOutput file(runtime, given.describe);
+  const plan::DeviceDescription described = bench::describe_device(runtime, device, options);
+  file.write_whole(runtime, plan::write_device(described));
+  print_line(fmt::format("{}: {} operations of {}", given.describe, described.operations.size(),
+                         described.title));
+  return ExitStatus::kDone;
+}
+
 }  // namespace
 
-void check_bench_ops(const BenchArguments& /*given*/) {
+void check_bench_ops(const BenchArguments& given) {
   require_single_process("bench ops");
+  if (given.describe.empty()) {
+    if (given.seconds) throw ConfigError("--seconds of bench ops is that of --describe: give both");
+    return;
+  }
+  if (!given.only.empty() || given.products || given.repeats || given.model.context ||
+      !given.json.empty()) {
+    throw ConfigError(
+        "--describe measures operations of its own: leave out --only, --products, --repeats, "
+        "--context and --json");
+  }
 }
 
 ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given, NamedOutput& json) {
   ComputeDevice device = choose_compute_device(runtime, given.device);
+  if (!given.describe.empty()) return describe(runtime, given, device);
   ops::Context& ctx = device.context;
   bench::OpsOptions options;
   options.model = model_of(given.model);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -84,6 +86,17 @@ Cost products(const AttentionShape& s, int count) {
           .sizes = {s.batch * s.heads, s.length, s.length, s.head_size}};
 }
 
+// A dry context has no library, so none of its calls comes here.
+void call_library(Context& ctx, std::string_view name, const AttentionShape& shape, int count,
+                  const std::vector<Tensor>& operands, const std::function<void()>& body) {
+  if (!ctx.times) return body();
+  const Cost cost = products(shape, count);
+  OperationCall call{
+      .name = name, .dtype = operands[0].dtype(), .sizes = cost.sizes, .flops = cost.flops};
+  for (const Tensor& one : operands) call.bytes += bytes_of(one);
+  ctx.times->run(ctx, call, body);
+}
+
 }  // namespace
 
 float AttentionShape::factor() const {
@@ -107,7 +120,10 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, con
   check_like_out("attention", "out", shape, out);
   check_saved("attention", shape, keys, log_sum);
   const AttentionKind kind = kind_of(shape, qkv, keys);
-  if (by_library(ctx, kind, out)) return ctx.attention->forward(ctx, kind, qkv, out, log_sum);
+  if (by_library(ctx, kind, out)) {
+    return call_library(ctx, "attention", shape, 2, {qkv, out, log_sum},
+                        [&] { ctx.attention->forward(ctx, kind, qkv, out, log_sum); });
+  }
   dispatch(TRIREME_OP(attention), products(shape, 2), ctx, shape, qkv, keys, out, log_sum);
 }
 
@@ -122,7 +138,8 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   TRIREME_CHECK(dqkv.raw() != qkv.raw(), "attention_backward: dqkv may not be qkv");
   const AttentionKind kind = kind_of(shape, qkv, keys);
   if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
-    return ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv);
+    return call_library(ctx, "attention_backward", shape, 5, {qkv, out, log_sum, dout, dqkv},
+                        [&] { ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv); });
   }
   if (on_dry_gpu(ctx)) gpu::deltas_of_attention(ctx, shape);
   dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, keys, out, log_sum,

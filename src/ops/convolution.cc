@@ -1,6 +1,8 @@
 #include "trireme/ops/convolution.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -45,15 +47,17 @@ double flops_of(const ConvolutionShape& s) {
          static_cast<double>(s.taps() * s.group_channels());
 }
 
-void count_library_call(Context& ctx, const ConvolutionShape& shape, std::string_view name,
-                        const Tensor& a, const Tensor& b, const Tensor& c) {
-  if (!ctx.dry) return;
-  count_call(ctx, {.name = name,
-                   .dtype = a.dtype(),
-                   .sizes = {shape.out_pixels(), shape.out_channels,
-                             shape.taps() * shape.group_channels(), shape.groups},
-                   .flops = flops_of(shape),
-                   .bytes = bytes_of(a) + bytes_of(b) + bytes_of(c)});
+void call_library(Context& ctx, const ConvolutionShape& shape, std::string_view name,
+                  const std::array<Tensor, 3>& operands, const std::function<void()>& body) {
+  if (!ctx.dry && !ctx.times) return body();
+  const OperationCall call{
+      .name = name,
+      .dtype = operands[0].dtype(),
+      .sizes = {shape.out_pixels(), shape.out_channels, shape.taps() * shape.group_channels(),
+                shape.groups},
+      .flops = flops_of(shape),
+      .bytes = bytes_of(operands[0]) + bytes_of(operands[1]) + bytes_of(operands[2])};
+  count_or_time(ctx, call, body);
 }
 
 // A convolution as matrix products. The rows of `patches` are the pixels of the output, and its
@@ -181,8 +185,8 @@ void convolution(Context& ctx, const ConvolutionShape& shape, const Tensor& x, c
   if (shape.depthwise()) {
     dispatch(TRIREME_OP(depthwise), {flops_of(shape)}, ctx, shape, x, weight, y);
   } else if (by_library(ctx, kind)) {
-    count_library_call(ctx, shape, "convolution", x, weight, y);
-    ctx.convolution->forward(ctx, kind, x, weight, y);
+    call_library(ctx, shape, "convolution", {x, weight, y},
+                 [&] { ctx.convolution->forward(ctx, kind, x, weight, y); });
   } else {
     Products(ctx, shape).forward(x, weight, y);
   }
@@ -199,8 +203,8 @@ void convolution_backward_input(Context& ctx, const ConvolutionShape& shape, con
   if (shape.depthwise()) {
     dispatch(TRIREME_OP(depthwise_backward_input), {flops_of(shape)}, ctx, shape, dy, weight, dx);
   } else if (by_library(ctx, kind)) {
-    count_library_call(ctx, shape, "convolution_backward_input", dy, weight, dx);
-    ctx.convolution->backward_input(ctx, kind, dy, weight, dx);
+    call_library(ctx, shape, "convolution_backward_input", {dy, weight, dx},
+                 [&] { ctx.convolution->backward_input(ctx, kind, dy, weight, dx); });
   } else {
     Products(ctx, shape).backward_input(dy, weight, dx);
   }
@@ -222,8 +226,8 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
     if (on_dry_gpu(ctx)) gpu::parts_of_taps(ctx, shape);
     dispatch(TRIREME_OP(depthwise_backward_weight), {flops_of(shape)}, ctx, shape, dy, x, dweight);
   } else if (by_library(ctx, kind)) {
-    count_library_call(ctx, shape, "convolution_backward_weight", dy, x, dweight);
-    ctx.convolution->backward_weight(ctx, kind, dy, x, dweight);
+    call_library(ctx, shape, "convolution_backward_weight", {dy, x, dweight},
+                 [&] { ctx.convolution->backward_weight(ctx, kind, dy, x, dweight); });
   } else {
     Products(ctx, shape).backward_weight(dy, x, dweight);
   }

@@ -96,16 +96,16 @@ void describe_by(OperationCall&, const Parameter&) {}
 template <class... Parameters>
 void dispatch(const Implementations<Parameters...>& op, const Cost& cost, Context& ctx,
               std::type_identity_t<Parameters>... arguments) {
-  if (ctx.dry) {
-    OperationCall call{.name = op.name,
-                       .flops = cost.flops,
-                       .bytes = cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))};
-    (describe_by(call, arguments), ...);
-    if (cost.sizes[0] != 0) call.sizes = cost.sizes;
-    count_call(ctx, call);
-    if (!on_cpu(ctx)) return;
-  }
-  (on_cpu(ctx) ? op.on_cpu : op.on_gpu)(ctx, arguments...);
+  const auto run = [&] { (on_cpu(ctx) ? op.on_cpu : op.on_gpu)(ctx, arguments...); };
+  if (!ctx.dry && !ctx.times) return run();
+  OperationCall call{.name = op.name,
+                     .flops = cost.flops,
+                     .bytes = cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))};
+  (describe_by(call, arguments), ...);
+  if (cost.sizes[0] != 0) call.sizes = cost.sizes;
+  if (ctx.times) return ctx.times->run(ctx, call, run);
+  count_call(ctx, call);
+  if (on_cpu(ctx)) run();
 }
 template <class... Parameters>
 void dispatch(const Implementations<Parameters...>& op, Context& ctx,

@@ -65,20 +65,19 @@ void set_gelu(MatmulCall& call, std::string_view op, Epilogue epilogue, const Te
 }
 
 void run(Context& ctx, const MatmulCall& call) {
-  if (ctx.dry) {
-    const auto bytes = [](std::int64_t rows, std::int64_t columns, DType dtype) {
-      return static_cast<double>(rows) * static_cast<double>(columns) *
-             static_cast<double>(size_of(dtype));
-    };
-    count_call(ctx,
-               {.name = "matmul",
-                .dtype = call.dtype,
-                .sizes = {call.m, call.n, call.k, 1},
-                .flops = 2.0 * call.multiplications(),
-                .bytes = bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
-                         bytes(call.m, call.n, call.c_dtype)});
-  }
-  ctx.matmul->run(ctx, call);
+  if (!ctx.dry && !ctx.times) return ctx.matmul->run(ctx, call);
+  const auto bytes = [](std::int64_t rows, std::int64_t columns, DType dtype) {
+    return static_cast<double>(rows) * static_cast<double>(columns) *
+           static_cast<double>(size_of(dtype));
+  };
+  const OperationCall made{.name = "matmul",
+                           .dtype = call.dtype,
+                           .sizes = {call.m, call.n, call.k, 1},
+                           .flops = 2.0 * call.multiplications(),
+                           .bytes = bytes(call.m, call.k, call.dtype) +
+                                    bytes(call.k, call.n, call.dtype) +
+                                    bytes(call.m, call.n, call.c_dtype)};
+  count_or_time(ctx, made, [&] { ctx.matmul->run(ctx, call); });
 }
 
 // Runs the call if the engine can fuse everything that it asks for. Returns whether it ran.

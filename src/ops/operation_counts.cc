@@ -1,7 +1,10 @@
 #include "trireme/ops/operation_counts.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "trireme/base/clock.h"
 #include "trireme/ops/context.h"
 
 #include "ops/convolution_engine.h"
@@ -14,6 +17,21 @@ void add_to(OperationCount& sum, const OperationCount& more) {
   sum.calls += more.calls;
   sum.flops += more.flops;
   sum.bytes += more.bytes;
+}
+
+// On a GPU without what its host takes to queue the work and to wait for it.
+double seconds_of(const Context& ctx, const std::function<void()>& body) {
+  if (!ctx.cuda) {
+    const Stopwatch watch;
+    body();
+    return watch.seconds();
+  }
+  cuda::Event begin(ctx.cuda, ctx.device.index, true), end(ctx.cuda, ctx.device.index, true);
+  begin.record(ctx.stream);
+  body();
+  end.record(ctx.stream);
+  end.synchronize();
+  return end.seconds_since(begin);
 }
 
 class CountedMatmul final : public MatmulEngine {
@@ -51,6 +69,27 @@ void count_call(const Context& ctx, const OperationCall& call) {
   if (!ctx.log) return;
   const void* stream = ctx.device.kind == DeviceKind::kCpu ? nullptr : ctx.stream.native();
   ctx.log->compute(stream, call.name, call.dtype, call.sizes, call.flops, call.bytes);
+}
+
+void OperationTimes::run(const Context& ctx, const OperationCall& call,
+                         const std::function<void()>& body) {
+  const double before = std::exchange(inner_, 0.0);
+  const double seconds = seconds_of(ctx, body);
+  const double own = std::max(0.0, seconds - inner_);
+  inner_ = before + seconds;
+  total_ += own;
+  calls_[{std::string(call.name), call.dtype, call.sizes, call.flops, call.bytes}].push_back(own);
+}
+
+void count_or_time(const Context& ctx, const OperationCall& call,
+                   const std::function<void()>& body) {
+  if (ctx.times) return ctx.times->run(ctx, call, body);
+  count_call(ctx, call);
+  body();
+}
+
+double OperationTimes::take_total() {
+  return std::exchange(total_, 0.0);
 }
 
 OperationCount OperationCounts::total() const {

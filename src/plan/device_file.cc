@@ -317,7 +317,10 @@ std::string write_device(const DeviceDescription& device) {
     file["threads"] = device.threads;
   }
   for (const auto& [type, peak] : device.peak) file["peak"][name_of(type)] = peak;
-  for (const Figure& one : figures()) file[one.key] = one.of(copy);
+  for (const Figure& one : figures()) {
+    if (one.none && one.of(copy) == 0) continue;
+    file[one.key] = one.of(copy);
+  }
   for (const Figure& one : constants()) file["constants"][one.key] = one.of(copy);
   for (const auto& [key, source] : device.sources) file["sources"][key] = source;
   std::string text = file.dump(1);

@@ -136,6 +136,7 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   StepTimes times;
   times.graphs =
       bench.run(options.step.cuda_graphs ? 2 : 1, false).news;  // warm-up: allocates and captures
+  if (options.warm) options.warm();
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   Series series = bench.run(options.repeats, !on_gpu);
   times.loss = series.loss;

@@ -234,6 +234,27 @@ class Bench(ProgramTest):
                 floor = max(row["flop"] / data["roof"]["flops"], row["bytes"] / data["roof"]["bandwidth"])
                 self.assertAlmostEqual(row["roof_share"], floor / row["seconds"])
 
+    def test_a_machine_is_described(self):
+        text = self.expect_done("bench", "ops", "--describe", "my-node.json", "--seconds", 1e-9, "--threads", 1,
+                                "--device", "cpu")
+        self.assertRegex(text, r"(?m)^bf16: [\d.]+ GFLOP/s in a product, [\d.]+ GB/s$")
+        data = self.read("my-node.json")
+        self.assertEqual((data["name"], data["kind"], data["evidence"], data["threads"]),
+                         ("my-node", "cpu", "measured", 1))
+        self.assertEqual(list(data["peak"]), ["fp32", "bf16"])
+        self.assertRegex(text, rf"my-node.json: {len(data['operations'])} operations of ")
+        self.assertTrue(all(row["seconds"] > 0 for row in data["operations"]))
+        # At least the smallest model, in fp32.
+        names = {row["operation"] for row in data["operations"] if row["dtype"] == "fp32"}
+        self.assertLessEqual({"matmul", "attention", "attention_backward", "layer_norm", "gelu", "adamw_step",
+                              "softmax_and_gradient"}, names)
+        # bad input: `bench ops --describe`: beside what chooses operations; `--seconds` without it |
+        # --describe measures operations of its own: leave out --only, ... | 2
+        self.expect_refusal(2, "--describe measures operations of its own: leave out --only, ", "bench", "ops",
+                            "--describe", "my-node.json", "--only", "gelu")
+        self.expect_refusal(2, "--seconds of bench ops is that of --describe: give both", "bench", "ops",
+                            "--seconds", 1)
+
     def test_ops_are_one_process(self):
         # bad input: `bench ops` on several ranks | trireme bench ops is one process, but mpiexec started 2;
         # start it alone | 2

@@ -15,6 +15,7 @@ class MatmulEngine;       // src/ops: the library behind ops::matmul
 class AttentionEngine;    // src/ops: the library behind ops::attention
 class ConvolutionEngine;  // src/ops: the library behind ops::convolution
 class OperationCounts;    // operation_counts.h
+class OperationTimes;     // operation_counts.h
 
 // The values that change from step to step. Operations read them from device memory and never take
 // them by value, so that a whole step can be captured and replayed.
@@ -54,9 +55,10 @@ struct Context {
   std::shared_ptr<AttentionEngine> attention;      // null: our own kernels compute every shape
   std::shared_ptr<ConvolutionEngine> convolution;  // null: convolutions are matrix products
   std::shared_ptr<StepState> step_state;           // in device memory: see write_step_state
-  std::shared_ptr<OperationCounts> dry;  // null, except in a dry context: see make_dry_context
-  std::shared_ptr<ProgramLog> log;       // null, except in a dry context that records what is done
-  int threads = 1;                       // threads of an operation on a CPU
+  std::shared_ptr<OperationCounts> dry;   // null, except in a dry context: see make_dry_context
+  std::shared_ptr<ProgramLog> log;        // null, except in a dry context that records what is done
+  std::shared_ptr<OperationTimes> times;  // null, except while operations are measured
+  int threads = 1;                        // threads of an operation on a CPU
   int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
   // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
   // be equal on all ranks. 0 on a CPU.

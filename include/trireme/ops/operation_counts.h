@@ -1,11 +1,14 @@
-// What the operations of a dry context would have done.
+// What the operations of a dry context would have done, and how long those of another one take.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "trireme/tensor/dtype.h"
 
@@ -44,6 +47,30 @@ struct OperationCall {
 
 // Counts a call in Context::dry, and tells Context::log, if there is one, of it.
 void count_call(const Context& ctx, const OperationCall& call);
+
+// How long the calls of a context take whose Context::times it is. Each call is waited for.
+class OperationTimes {
+ public:
+  // What OperationCall has.
+  using Key = std::tuple<std::string, DType, std::array<std::int64_t, 4>, double, double>;
+
+  // Runs a call and times it. What it calls in turn counts for itself alone.
+  void run(const Context& ctx, const OperationCall& call, const std::function<void()>& body);
+
+  // The seconds of each time that a call was made.
+  const std::map<Key, std::vector<double>>& calls() const { return calls_; }
+  // The seconds of all calls since the last time that it was asked.
+  double take_total();
+
+ private:
+  std::map<Key, std::vector<double>> calls_;
+  double total_ = 0.0;
+  double inner_ = 0.0;  // seconds of calls that the one which runs has made
+};
+
+// Makes a call on a context that counts calls or times them: counts it first, or times it.
+void count_or_time(const Context& ctx, const OperationCall& call,
+                   const std::function<void()>& body);
 
 // Makes a dry context (context.h) of no device in particular, on which what a model costs is the
 // same on every machine and in every build. A product is one operation with its bias, and so is a

@@ -139,6 +139,7 @@ struct StepBenchOptions {
   GridShape grid;
   parallel::StepOptions step;  // phases are measured in steps without a graph
   int repeats = 5;
+  std::function<void()> warm = {};  // is called after the warm-up, before what counts
 };
 
 struct StepTimes {

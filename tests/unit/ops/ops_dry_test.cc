@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -317,6 +318,33 @@ TEST_P(DryOps, AskForTheMemoryOfRealOnes) {
   EXPECT_EQ(asked->stats().peak, asked_really->stats().peak);
   EXPECT_EQ(asked->stats().total_peak, asked_really->stats().total_peak);
   EXPECT_EQ(asked->stats().total_live, 0u);
+}
+
+// What is measured of operations is looked up by what programs say of them.
+TEST_P(DryOps, TimedCallsAreThoseOfAProgram) {
+  const auto& [family, type] = GetParam();
+  Context real = make_test_context();
+  if (real.device.kind != DeviceKind::kCpu) GTEST_SKIP() << "its libraries fuse what others do not";
+  const auto log = std::make_shared<ProgramLog>();
+  Context dry = ops::make_dry_context(real.threads, log);
+  real.times = std::make_shared<ops::OperationTimes>();
+  family.calls(real, {real, type});
+  family.calls(dry, {dry, type});
+  const StepProgram program = log->take();
+  std::map<ops::OperationTimes::Key, std::size_t> calls, timed;
+  for (const ProgramEntry& entry : program.entries) {
+    if (entry.kind != ProgramEntry::Kind::kCompute) continue;
+    ++calls[{program.name_of(entry), entry.dtype, entry.sizes, entry.flops, entry.bytes}];
+  }
+  double sum = 0.0;
+  for (const auto& [key, seconds] : real.times->calls()) {
+    timed[key] = seconds.size();
+    for (const double one : seconds) sum += one;
+  }
+  EXPECT_EQ(timed, calls);
+  EXPECT_FALSE(calls.empty());
+  EXPECT_NEAR(real.times->take_total(), sum, 1e-9 * sum);
+  EXPECT_EQ(real.times->take_total(), 0.0);
 }
 
 const DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
