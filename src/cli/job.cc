@@ -9,11 +9,13 @@
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
 #include "trireme/job/job_script.h"
 
 #include "cli/cluster_limits.h"
 #include "cli/commands.h"
 #include "cli/outputs.h"
+#include "cli/planning.h"
 #include "cli/sbatch.h"
 #include "cli/site_file.h"
 #include "cli/subprocess.h"
@@ -25,8 +27,9 @@ namespace fs = std::filesystem;
 
 struct JobArguments {
   std::vector<std::string> templates;
-  std::string site, output;
+  std::string site, output, plan, plan_network;
   bool submit = false;
+  GivenKeys keys;
   JobRequest request;
   Config config;
 };
@@ -40,6 +43,11 @@ void declare(Options& options, JobArguments& given) {
               "share/trireme/jobs/site.ini, which shows all keys");
   options.add("output", given.output, "file", "write the script there and not to the terminal");
   options.paths({"site", "output"});
+  options.add(
+      "plan", given.plan, "name",
+      "search the fastest layout first, on such GPUs (as trireme plan --gpu) or on what such "
+      "a file describes; keys that are given stay; empty: no search");
+  options.add("plan-network", given.plan_network, "name", "as trireme plan --network");
   options.add("submit", given.submit, "", "hand it to sbatch");
   add_job_keys(options, given.request);
   add_config_keys(options, given.config);
@@ -127,7 +135,26 @@ void submit(const std::string& script, const JobArguments& given, const std::str
   print_line(fmt::format("log: {}; run: {}; squeue -j {} shows where it stands", file, run, job));
 }
 
-ExitStatus write_job(const JobArguments& given) {
+// With --plan, gives the configuration the fastest layout on the job's nodes. Throws ConfigError
+// where nothing fits.
+void plan_layout(JobArguments& given) {
+  if (given.plan.empty()) return;
+  PlanRequest request{.network = given.plan_network,
+                      .ranks_per_node = given.request.tasks_per_node};
+  const bool is_file = look_ahead(given.plan, ExitStatus::kUsage).is_file();
+  (is_file ? request.description : request.gpu) = given.plan;
+  const Planner planner(request, given.config, given.keys);
+  constexpr int kKept = 5;
+  const PlannedNodes planned = planner.best_on(given.request.nodes.most, kKept);
+  const plan::PlannedLayout& best = planned.found.best.front();
+  given.config = planner.planned_config(best);
+  report_line(fmt::format("planned for {}: {}; a step takes {} ({} to {})", planner.description(),
+                          layout_flags(best.layout), time_text(best.step.seconds),
+                          time_text(best.step.low), time_text(best.step.high)));
+}
+
+ExitStatus write_job(JobArguments given) {
+  plan_layout(given);
   NamedOutput output(given.output);
   const fs::path program = fs::read_symlink("/proc/self/exe");
   const std::optional<fs::path> found = find_jobs_folder();
@@ -170,6 +197,7 @@ Work parse_job(const Arguments& arguments) {
   options.for_job();
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
+  given.keys = options.given();
   require_single_process("job");
   begin_outputs({given.output});
   return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};

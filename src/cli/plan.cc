@@ -8,6 +8,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/base/wall_clock.h"
+#include "trireme/job/job_script.h"
+#include "trireme/plan/campaign.h"
 #include "trireme/report/chrome_trace.h"
 
 #include "cli/commands.h"
@@ -19,7 +22,10 @@ namespace trireme::cli {
 namespace {
 
 struct PlanArguments {
-  std::string nodes = "1", output, json, trace;
+  std::string nodes = "1", output, json, trace, time;
+  std::optional<double> tokens;
+  double queue = 0.0, write_rate = 1.0;  // hours; GB/s
+  std::optional<double> node_mtbf;       // hours
   int best = 5;
   bool explain = false;
   PlanRequest request;
@@ -120,6 +126,46 @@ void explain(const Planner& planner, const PlannedNodes& planned) {
   }
 }
 
+// Will the run reach what it is to do, and when.
+plan::CampaignInput campaign_of(const PlanArguments& given, const Planner& planner,
+                                const PlannedNodes& planned) {
+  constexpr double kHour = 3600.0;
+  const plan::StepForecast& step = planned.found.best.front().step;
+  const Config& config = planner.config();
+  plan::CampaignInput input;
+  input.step_seconds = {step.low, step.seconds, step.high};
+  input.units_of_step = planned.scale.units_of_step;
+  input.unit = planned.scale.units;
+  input.goal = {.steps = given.tokens ? 0 : std::int64_t{config.run.steps},
+                .units = given.tokens.value_or(0.0)};
+  input.nodes = planned.scale.nodes;
+  if (!given.time.empty()) {
+    const auto limit = read_time_limit(given.time, "--time");
+    if (limit) input.job_limit = static_cast<double>(*limit);
+  }
+  input.margin = config.checkpoint.margin;
+  input.queue = given.queue * kHour;
+  input.checkpoint_bytes = planner.checkpoint_bytes();
+  input.write_rate = given.write_rate * 1e9;
+  input.checkpoint_every = {};
+  if (config.checkpoint.every)
+    input.checkpoint_every.steps = std::int64_t{*config.checkpoint.every};
+  input.kept_checkpoints = config.checkpoint.keep;
+  if (config.checkpoint.mtbf) {
+    input.mtbf = *config.checkpoint.mtbf * kHour;
+  } else if (given.node_mtbf) {
+    input.node_mtbf = *given.node_mtbf * kHour;
+  }
+  input.begin = unix_seconds();
+  return input;
+}
+
+// Whether the user asked for it. Without data nobody knows how long an epoch is.
+bool asks_for_campaign(const PlanArguments& given) {
+  return given.tokens.has_value() || !given.time.empty() ||
+         (given.keys.contains("run.steps") && !given.config.run.steps.epochs());
+}
+
 ExitStatus show_plan(const PlanArguments& given) {
   NamedOutput json(given.json), output(given.output);
   const std::vector<int> nodes = nodes_of(given.nodes);
@@ -135,10 +181,16 @@ ExitStatus show_plan(const PlanArguments& given) {
   }
   const std::vector<plan::PlannedLayout>& best = chosen->found.best;
   if (best.size() > 1) print_line(plan::why_faster(best[0], best[1]));
+  if (asks_for_campaign(given)) {
+    const plan::CampaignInput input = campaign_of(given, planner, *chosen);
+    for (const std::string& line : plan::campaign_lines(input, plan::plan_campaign(input))) {
+      print_line(line);
+    }
+  }
   if (given.explain) explain(planner, *chosen);
   if (!given.trace.empty()) write_trace(given.trace, planner, best[0].layout);
   if (output.is_there()) {
-    output.write_whole(config_to_ini(with_layout(planner.config(), best[0].layout)));
+    output.write_whole(config_to_ini(planner.planned_config(best[0])));
   }
   return ExitStatus::kDone;
 }
@@ -155,6 +207,17 @@ Work parse_plan(const Arguments& arguments) {
   add_plan_options(options, given.request);
   options.add("best", given.best, "layouts", "how many are shown for each number of nodes",
               between(1, 100));
+  options.add("tokens", given.tokens, "tokens",
+              "to train on: how many jobs, until when, how many node-hours; auto: run.steps, if it "
+              "is given",
+              above(0));
+  options.add("time", given.time, "", "limit of each job, as sbatch takes it; empty: none");
+  options.add("queue", given.queue, "hours", "between the end of a job and the start of the next",
+              between(0, 1e6));
+  options.add("write-rate", given.write_rate, "GB/s", "of checkpoints", above(0));
+  options.add("node-mtbf", given.node_mtbf, "hours",
+              "between failures of a node; auto: none, or checkpoint.mtbf, which is the job's",
+              above(0));
   options.add("explain", given.explain, "",
               "where each ms and MiB of the best one goes, and what would change it");
   options.add("output", given.output, "file",

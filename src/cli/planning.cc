@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
+#include "trireme/topology/stored_rates.h"
 
 namespace trireme::cli {
 namespace {
@@ -22,7 +24,7 @@ constexpr double kGib = 1073741824.0;
 constexpr int kMostDoublings = 12;
 
 plan::DeviceDescription device_of(const PlanRequest& request) {
-  if (request.gpu.empty() == request.device.empty()) {
+  if (request.gpu.empty() == request.description.empty()) {
     std::string names;
     for (const plan::DeviceDescription& known : plan::known_devices()) {
       names += (names.empty() ? "" : ", ") + known.name;
@@ -33,8 +35,8 @@ plan::DeviceDescription device_of(const PlanRequest& request) {
                     names));
   }
   if (!request.gpu.empty()) return plan::known_device(request.gpu);
-  return plan::read_device(read_small_file("the description of a device", request.device),
-                           request.device);
+  return plan::read_device(read_small_file("the description of a device", request.description),
+                           request.description);
 }
 
 std::string_view words_of(plan::Evidence evidence) {
@@ -47,6 +49,33 @@ std::string_view words_of(plan::Evidence evidence) {
       break;
   }
   return "by its data sheet, unverified";
+}
+
+// A file of rates, which trireme topo probe has written.
+plan::NetworkDescription network_of_file(const std::string& path, int ranks_of_node, bool on_gpus) {
+  const StoredRates stored =
+      read_network_rates(read_small_file("the file of network rates", path), path);
+  std::vector<std::string> hosts;
+  for (const std::string& host : stored.hosts) {
+    hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_node), host);
+  }
+  plan::NetworkDescription network =
+      plan::described_network(job_network(stored, path, hosts), ranks_of_node, on_gpus, true);
+  network.name = path;
+  return network;
+}
+
+plan::NetworkDescription network_of(const PlanRequest& request, const Config& config,
+                                    const plan::DeviceDescription& device, int ranks_of_node) {
+  const std::string& key = config.comm.network;
+  std::string name = request.network;
+  if (name.empty() && key != "auto" && key != "none") name = key;
+  if (name.empty() && device.gpu) name = plan::usual_node(device.name);
+  if (name.empty()) name = device.gpu ? kUsualGpuNetwork : kUsualNetwork;
+  if (look_ahead(name, ExitStatus::kUsage).is_file()) {
+    return network_of_file(name, ranks_of_node, device.gpu);
+  }
+  return plan::known_network(name, ranks_of_node, device.gpu);
 }
 
 void speed_up(plan::NetworkDescription& network, double times) {
@@ -62,13 +91,15 @@ void speed_up(plan::NetworkDescription& network, double times) {
 
 void add_plan_options(Options& options, PlanRequest& request) {
   options.add("gpu", request.gpu, "name", "what each rank computes on: h100, a100-80, ...");
-  options.add("description", request.device, "file",
+  options.add("description", request.description, "file",
               "the same as a file, which trireme bench ops --describe writes");
   options.add("ranks-per-node", request.ranks_per_node, "ranks",
               "auto: 8 where ranks have GPUs, else 1", between(1, kMostGridRanks));
-  options.add("network", request.network, "name",
-              "between the nodes: ndr400-fat-tree, hdr200-2:1, ethernet-10g, ...; empty: "
-              "ndr400-fat-tree where ranks have GPUs, else ethernet-10g");
+  options.add(
+      "network", request.network, "name",
+      "between the nodes: ndr400-fat-tree, hdr200-2:1, ethernet-10g, ..., a kind of node "
+      "(dgx-a100), both (hdr200-2:1+dgx-a100), or a file of rates, which trireme topo probe "
+      "writes; empty: comm.network, or what is usual for the device");
   options.add("memory", request.memory, "GiB",
               "of a rank's GPU, or of a node without; auto: what the device has", above(0));
   options.paths({"description"});
@@ -82,14 +113,14 @@ Planner::Planner(const PlanRequest& request, Config config, GivenKeys keys)
   check_config_without_data(config_);
   const bool gpu = device().gpu;
   ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : 1);
-  const std::string usual = gpu ? kUsualGpuNetwork : kUsualNetwork;
-  network_ =
-      plan::known_network(request.network.empty() ? usual : request.network, ranks_of_node_, gpu);
+  network_ = network_of(request, config_, device(), ranks_of_node_);
+  network_.any_order = config_.comm.order == "any";
+  network_.nccl = gpu && config_.comm.backend != "mpi";
   const double whole = request.memory ? *request.memory * kGib : device().memory;
   memory_ = gpu ? whole : whole / ranks_of_node_ - kProcessBytes;
   dry_ = {.threads = std::max(1, device().threads),
           .gpu_memory = gpu ? static_cast<std::int64_t>(whole) : 0,
-          .nccl = gpu && config_.comm.backend != "mpi"};
+          .nccl = network_.nccl};
 }
 
 std::string Planner::description() const {
@@ -181,6 +212,24 @@ std::vector<std::string> Planner::sensitivities(const plan::PlannedLayout& plann
     lines.push_back(fmt::format("with a batch twice as large: not possible ({})", error.what()));
   }
   return lines;
+}
+
+Config Planner::planned_config(const plan::PlannedLayout& planned) const {
+  Config config = with_layout(config_, planned.layout);
+  config.plan = {.step = planned.step.seconds,
+                 .low = planned.step.low,
+                 .high = planned.step.high,
+                 .ranks = planned.layout.grid.ranks() * config.grid.islands,
+                 .device = device().name,
+                 .network = network_.name};
+  return config;
+}
+
+double Planner::checkpoint_bytes() const {
+  plan::Layout alone;
+  const auto input = layout_input(config_, model_, alone, dry_);
+  const int states = input ? input->step.optimizer.most_states() : 2;
+  return 4.0 * (1 + states) * static_cast<double>(model_.plan.parameters);
 }
 
 PlannedNodes Planner::best_on(int nodes, int kept) const {

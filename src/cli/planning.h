@@ -16,9 +16,9 @@
 namespace trireme::cli {
 
 struct PlanRequest {
-  std::string gpu, device, network;
-  std::optional<int> ranks_per_node;
-  std::optional<double> memory;  // GiB
+  std::string gpu = {}, description = {}, network = {};
+  std::optional<int> ranks_per_node = {};
+  std::optional<double> memory = {};  // GiB
 };
 
 // Declares --gpu, --description, --network, --ranks-per-node and --memory.
@@ -46,6 +46,11 @@ class Planner {
   // What would be with links that are twice as fast, memory or a batch twice as large: a line each.
   // It simulates again.
   std::vector<std::string> sensitivities(const plan::PlannedLayout& planned, int nodes) const;
+
+  // What a run with that layout is told of it: its keys, and what was said of the step (plan.*).
+  Config planned_config(const plan::PlannedLayout& planned) const;
+  // A checkpoint's bytes: parameters, and the optimizer's states.
+  double checkpoint_bytes() const;
 
   // Searches on so many nodes. Throws ConfigError where nothing fits, which says what would.
   PlannedNodes best_on(int nodes, int kept) const;

@@ -495,13 +495,15 @@ void add_check_keys(Options& options, Config::Check& check) {
 }
 
 void add_plan_keys(Options& options, Config::Plan& plan) {
+  constexpr double kShortest = 1e-9;
   options.add("plan.step", plan.step, "seconds",
               "what trireme plan has said of a step; auto: nothing. It writes these keys, and "
               "changes nothing but what is told beside the measured step",
-              above(0), OnChange::kNothing);
+              between(kShortest, limits::kSeconds), OnChange::kNothing);
   options.add("plan.low", plan.low, "seconds", "nine of ten steps are between this and plan.high",
-              above(0), OnChange::kNothing);
-  options.add("plan.high", plan.high, "seconds", "see plan.low", above(0), OnChange::kNothing);
+              between(kShortest, limits::kSeconds), OnChange::kNothing);
+  options.add("plan.high", plan.high, "seconds", "see plan.low",
+              between(kShortest, limits::kSeconds), OnChange::kNothing);
   options.add("plan.ranks", plan.ranks, "ranks", "it is for so many; others are not compared",
               between(1, limits::kRanks), OnChange::kNothing);
   options.add("plan.device", plan.device, "", "it is for such devices", {}, OnChange::kNothing);

@@ -19,7 +19,7 @@ constexpr double kDoubt = 1.5;
 // The same where a dry run of the kind has told how far off they are.
 constexpr double kLessDoubt = 1.05;
 // Layouts are dry-run whole until so many fit, or so many times as many did not.
-constexpr int kMostMisses = 4;
+constexpr int kMostMisses = 12;
 // A cut of its own has to be so much faster than that which follows from the model alone.
 constexpr double kWorthACut = 0.99;
 constexpr std::size_t kCuts = 2;  // the layouts for which that is tried

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""`trireme plan`: tables, configurations, traces, and what it refuses.
+
+    python3 plan_test.py TRIREME
+"""
+import json
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+SMALL = ["--model.preset", "gpt2-124m", "--run.precision", "bf16", "--batch.global", "64"]
+LARGE = ["--model.preset", "llama3-70b", "--run.precision", "bf16", "--batch.global", "64"]
+
+
+class Plan(ProgramTest):
+    def plan(self, *arguments):
+        text = self.expect_done("plan", "--gpu", "h100", "--nodes", "1", *arguments, "--json", "plan.json")
+        return text, json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))
+
+    def test_the_table_and_what_programs_read_agree(self):
+        text, plan = self.plan(*SMALL, "--best", "3")
+        self.assertIn("NVIDIA H100", text)
+        layouts = plan["points"][0]["layouts"]
+        self.assertEqual(len(layouts), 3)
+        steps = [layout["step_s"] for layout in layouts]
+        self.assertEqual(steps, sorted(steps))
+        for layout in layouts:
+            self.assertLess(layout["low_s"], layout["step_s"])
+            self.assertLess(layout["step_s"], layout["high_s"])
+            self.assertEqual(layout["grid"]["data"] * layout["grid"]["pipeline"] * layout["grid"]["tensor"], 8)
+            self.assertLess(layout["bytes"], plan["memory"])
+            self.assertTrue(0 < layout["mfu"] < 1)
+        self.assertRegex(text, "the first takes [0-9.]+ % less than the second")
+
+    def test_a_range_of_nodes_is_doubled(self):
+        _, plan = self.plan(*SMALL, "--best", "1", "--nodes", "1-3")
+        self.assertEqual([point["nodes"] for point in plan["points"]], [1, 2, 3])
+
+    # What is written is a configuration that other commands take, and whose run tells of the plan.
+    def test_the_best_one_is_a_configuration(self):
+        _, plan = self.plan(*SMALL, "--best", "1", "--output", "best.ini", "--trace", "trace.json")
+        best = plan["points"][0]["layouts"][0]
+        memory = self.expect_done("memory", "--config", "best.ini", "--gpu-memory", "80G")
+        grid = best["grid"]
+        self.assertIn(f"{grid['data']} x {grid['pipeline']} x {grid['tensor']} (data x pipeline x tensor)", memory)
+        again = self.expect_done("plan", "--gpu", "h100", "--nodes", "1", "--config", "best.ini", "--best", "1")
+        self.assertIn(f" {best['micro']} ", again)
+        text = (self.folder / "best.ini").read_text(encoding="utf-8")
+        self.assertIn("device = h100", text)
+        self.assertIn("ranks = 8", text)
+        events = json.loads((self.folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+        self.assertIn("forward", {event["name"] for event in events})
+
+    def test_it_explains_and_tells_whether_a_run_reaches_its_end(self):
+        text, _ = self.plan(*SMALL, "--best", "1", "--explain", "--tokens", "1e10", "--time", "1:00:00")
+        for part in ("memory in MiB", "matmul", "with links twice as fast", "with memory twice as large",
+                     "with a batch twice as large", "node-hours", "goodput"):
+            self.assertIn(part, text)
+
+    # bad input: `plan`: neither or both of `--gpu` and `--description`; an unknown GPU or network; `--nodes 0`, 4-2, text | the choice, the nearest names, what would be right | 2
+    # bad input: `plan`: a model that fits nowhere; keys that contradict each other | what would fit, which key | 2
+    def test_bad_input(self):
+        for arguments, expected in (
+                (["--nodes", "1"], "give either --gpu NAME (one of"),
+                (["--gpu", "h100", "--description", "x.json"], "give either --gpu NAME (one of"),
+                (["--gpu", "h10"], "did you mean"),
+                (["--gpu", "h100", "--network", "ndr40-fat-tree"], "the nearest is ndr400-fat-tree"),
+                (["--gpu", "h100", "--nodes", "0"], "as in --nodes 8, 2,4,8 or 1-64"),
+                (["--gpu", "h100", "--nodes", "4-2"], "4 is more than 2"),
+                (["--gpu", "h100", "--nodes", "many"], "'many' is no number of nodes"),
+                (["--description", "missing.json"], "missing.json"),
+                (["--gpu", "h100", "--batch.micro", "7"], "batch.micro to 4"),
+                (["--gpu", "h100", "--grid.tensor", "5"], "5"),
+                (["--gpu", "h100", "--grid.data", "3"], "no layout suits"),
+                (["--gpu", "h100", "--memory", "0"], "--memory 0")):
+            with self.subTest(arguments=arguments):
+                self.expect_refusal(2, expected, "plan", *SMALL, *arguments)
+
+    # Scripts gate on the status, as with memory, job and train.
+    def test_what_fits_nowhere_is_refused_with_what_would_fit(self):
+        self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", "--gpu", "a100-40", "--nodes", "1",
+                            *LARGE)
+        self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
+
+    def test_a_job_is_planned_before_it_is_written(self):
+        data = self.prepare()
+        done = self.run_program("job", "several_nodes", "--nodes", "2", "--tasks-per-node", "8", "--plan", "h100",
+                                "--data.train", data / "train.h5", *SMALL, "--output", "job.sh")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("planned for NVIDIA H100", done.stderr)
+        script = (self.folder / "job.sh").read_text(encoding="utf-8")
+        self.assertIn("--plan.step=", script)
+        self.assertIn("--grid.data=", script)
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop()).resolve()
+    unittest.main()
