@@ -9,6 +9,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
+#include "trireme/job/job_script.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/topology/stored_rates.h"

@@ -21,9 +21,7 @@ PlannedStep planned_step_in(const Json& object) {
                    .predicted = object.at("predicted_s").number(),
                    .high = object.at("high_s").number(),
                    .device = text("device"),
-                   .network = text("network"),
-                   .version = text("version"),
-                   .keys = text("keys")};
+                   .network = text("network")};
   if (const Json* measured = object.find("measured_s")) step.measured = measured->number();
   return step;
 }
@@ -35,9 +33,7 @@ std::string write_planned_step(const PlannedStep& step) {
                               {"low_s", step.low},
                               {"high_s", step.high},
                               {"device", step.device},
-                              {"network", step.network},
-                              {"version", step.version},
-                              {"keys", step.keys}});
+                              {"network", step.network}});
   if (step.measured) object["measured_s"] = *step.measured;
   return object.dump(2) + "\n";
 }

@@ -60,9 +60,8 @@ StageForecast stage_of(const DryRunResult& result, const ReplayCosts& costs) {
   return stage;
 }
 
-Replayed replayed(const DryRunInput& input, int micro_batches, const ReplayCosts& costs,
+Replayed replayed(const std::vector<DryRunResult>& results, const ReplayCosts& costs,
                   std::vector<Trace>* traces) {
-  const std::vector<DryRunResult> results = record_stages(input, micro_batches);
   std::vector<ReplayedRank> ranks;
   for (const DryRunResult& result : results) {
     ranks.push_back({.rank = result.place, .program = &result.program, .lanes = result.lanes});
@@ -136,13 +135,28 @@ std::map<std::string, double> StepForecast::exposed() const {
   return shares;
 }
 
-StepForecast forecast_step(const DryRunInput& input, const DeviceCosts& device,
-                           NetworkCosts& network, std::vector<Trace>* traces) {
+RecordedStep record_step(const DryRunInput& input) {
   TRIREME_CHECK(input.trains, "the step of a training is forecast");
-  OperationSeconds seconds(device);
   const bool nccl = input.device.nccl;
   const bool one_rank = input.grid.ranks() * input.islands == 1;
   const bool captured = input.step.cuda_graphs && (nccl || one_rank);
+  const auto [counts, periods] = recorded_micro_batches(input);
+  RecordedStep step{.stages = {},
+                    .periods = periods,
+                    .launches = input.device.on_gpus() && !captured ? 1.0 : 0.0,
+                    .nccl = nccl};
+  for (const int count : counts) step.stages.push_back(record_stages(input, count));
+  return step;
+}
+
+StepForecast forecast_step(const DryRunInput& input, const DeviceCosts& device,
+                           NetworkCosts& network, std::vector<Trace>* traces) {
+  return forecast_step(record_step(input), device, network, traces);
+}
+
+StepForecast forecast_step(const RecordedStep& step, const DeviceCosts& device,
+                           NetworkCosts& network, std::vector<Trace>* traces) {
+  OperationSeconds seconds(device);
   ReplayCosts costs;
   costs.compute = [&](const ProgramEntry& entry, const std::string& name) {
     return seconds(entry, name);
@@ -152,18 +166,17 @@ StepForecast forecast_step(const DryRunInput& input, const DeviceCosts& device,
     if (peer < 0) return network.cost(name, group.group, group.ranks, bytes);
     return network.cost(name, group.group, {std::min(rank, peer), std::max(rank, peer)}, bytes);
   };
-  costs.launch = input.device.on_gpus() && !captured ? device.device().launch : 0.0;
-  costs.in_order = nccl;
-  costs.eager = !nccl;
+  costs.launch = step.launches * device.device().launch;
+  costs.in_order = step.nccl;
+  costs.eager = !step.nccl;
 
-  const auto [counts, periods] = recorded_micro_batches(input);
-  Replayed made = replayed(input, counts.front(), costs, traces);
+  Replayed made = replayed(step.stages.front(), costs, traces);
   StepForecast forecast{.seconds = made.replay.seconds, .stages = std::move(made.stages)};
-  if (periods > 0) {
-    const Replayed fewer = replayed(input, counts.back(), costs, nullptr);
-    extrapolate(forecast.seconds, fewer.replay.seconds, periods);
+  if (step.periods > 0) {
+    const Replayed fewer = replayed(step.stages.back(), costs, nullptr);
+    extrapolate(forecast.seconds, fewer.replay.seconds, step.periods);
     for (std::size_t i = 0; i < forecast.stages.size(); ++i) {
-      extrapolate(forecast.stages[i], fewer.stages[i], periods);
+      extrapolate(forecast.stages[i], fewer.stages[i], step.periods);
     }
   }
   const double computed = forecast.busiest().times.compute;

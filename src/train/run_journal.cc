@@ -126,6 +126,7 @@ void RunJournal::write_report(const std::optional<std::string>& ended) {
   if (!report_) return;
   if (before_report_) before_report_();
   report_->write(ended);
+  if (report_->history()) plan_.write(*report_->history());
 }
 
 }  // namespace trireme

@@ -14,6 +14,7 @@
 #include "trireme/report/step_metrics.h"
 
 #include "train/narrator.h"
+#include "train/plan_record.h"
 
 namespace trireme {
 
@@ -70,6 +71,7 @@ class RunJournal {
   std::optional<MetricsLog> metrics_;
   std::optional<EventLog> events_;
   std::optional<RunReport> report_;
+  PlanRecord plan_;
   std::function<void()> before_report_;
   bool output_fault_noted_ = false;
 };

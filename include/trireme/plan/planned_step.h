@@ -12,9 +12,6 @@ struct PlannedStep {
   std::optional<double> measured = {};            // seconds; nothing until it has run
   std::string device = {};                        // DeviceDescription::name
   std::string network = {};                       // NetworkDescription::name; empty: one node
-  std::string version = {};                       // of the program
-  // A digest of the keys that the prediction depends on, so that a run with others is not compared.
-  std::string keys = {};
 };
 
 // The text of plan.json; src/plan/README.md lists its keys.

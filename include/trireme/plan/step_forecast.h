@@ -41,8 +41,22 @@ struct StepForecast {
   std::map<std::string, double> exposed() const;
 };
 
-// Forecasts the step of a training. Each of `traces`, if it is not null, is what a stage does in
-// the micro-batches that are recorded. Throws as dry_run does.
+// The programs of a step, recorded once and costed as often as one likes.
+struct RecordedStep {
+  // Of so many micro-batches, and where a step has more, also of fewer (RecordedMicroBatches).
+  std::vector<std::vector<DryRunResult>> stages;
+  int periods = 0;
+  double launches = 1.0;  // 0: the step is captured, and its operations are not queued one by one
+  bool nccl = false;
+};
+// Throws as dry_run does.
+RecordedStep record_step(const DryRunInput& input);
+
+StepForecast forecast_step(const RecordedStep& step, const DeviceCosts& device,
+                           NetworkCosts& network, std::vector<Trace>* traces = nullptr);
+
+// Records and forecasts the step of a training. Each of `traces`, if it is not null, is what a
+// stage does in the micro-batches that are recorded. Throws as dry_run does.
 StepForecast forecast_step(const DryRunInput& input, const DeviceCosts& device,
                            NetworkCosts& network, std::vector<Trace>* traces = nullptr);
 
