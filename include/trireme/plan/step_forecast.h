@@ -43,7 +43,7 @@ struct StepForecast {
 
 // The programs of a step, recorded once and costed as often as one likes.
 struct RecordedStep {
-  // Of so many micro-batches, and where a step has more, also of fewer (RecordedMicroBatches).
+  // By number of micro-batches: the larger one first (RecordedMicroBatches).
   std::vector<std::vector<DryRunResult>> stages;
   int periods = 0;
   double launches = 1.0;  // 0: the step is captured, and its operations are not queued one by one
