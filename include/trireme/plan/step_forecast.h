@@ -43,7 +43,7 @@ struct StepForecast {
 
 // The programs of a step, recorded once and costed as often as one likes.
 struct RecordedStep {
-  // By number of micro-batches: the larger one first (RecordedMicroBatches).
+  // The stages for each number of micro-batches of RecordedMicroBatches.
   std::vector<std::vector<DryRunResult>> stages;
   int periods = 0;
   double launches = 1.0;  // 0: the step is captured, and its operations are not queued one by one
