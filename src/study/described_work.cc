@@ -20,7 +20,7 @@ models::ModelRequest text_model(std::string family, int width, int heads, int la
 
 models::ModelRequest llama(int width, int heads, int kv_heads, int hidden, int context,
                            int vocabulary) {
-  models::ModelRequest request = text_model("gpt", width, heads, 1, context, vocabulary);
+  models::ModelRequest request = text_model("gpt", width, heads, 2, context, vocabulary);
   request.keys.insert({{"kv_heads", std::to_string(kv_heads)},
                        {"hidden", std::to_string(hidden)},
                        {"norm", "rms"},
@@ -42,14 +42,14 @@ std::vector<DescribedStep> described_steps() {
        {.family = "mobilenet_v2", .keys = {{"preset", "mobilenet_v2-cifar"}}},
        16},
       {"llama, 512 wide, 512 tokens", llama(512, 8, 2, 1376, 512, 8192), 1},
-      {"gpt, 768 wide, 256 tokens", text_model("gpt", 768, 12, 1, 256, 50257), 1},
+      {"gpt, 768 wide, 256 tokens", text_model("gpt", 768, 12, 3, 256, 50257), 1},
       {"llama, 1024 wide, 2 x 256 tokens", llama(1024, 16, 8, 3072, 256, 16384), 2},
-      {"gpt, 768 wide, 4 x 256 tokens", text_model("gpt", 768, 12, 1, 256, 8192), 4},
+      {"gpt, 768 wide, 4 x 256 tokens", text_model("gpt", 768, 12, 2, 256, 8192), 4},
       {"mobilenet_v2, 64 pictures of 32 x 32",
        {.family = "mobilenet_v2", .keys = {{"preset", "mobilenet_v2-cifar"}}},
        64},
-      {"bert, 768 wide, 8 x 128 tokens", text_model("bert", 768, 12, 1, 128, 30522), 8},
-      {"gpt, 512 wide, 2 x 1024 tokens", text_model("gpt", 512, 8, 1, 1024, 8192), 2},
+      {"bert, 768 wide, 4 x 128 tokens", text_model("bert", 768, 12, 2, 128, 30522), 4},
+      {"gpt, 512 wide, 1024 tokens", text_model("gpt", 512, 8, 2, 1024, 8192), 1},
   };
 }
 

@@ -10,7 +10,8 @@
 
 namespace trireme::bench {
 
-// A step of a small model, as wide as models that people train.
+// A step of a small model, as wide as models that people train. It has several layers, since the
+// caches hold other things around a single one.
 struct DescribedStep {
   std::string text;  // "gpt, 768 wide, 4 x 256 tokens"
   models::ModelRequest request;
