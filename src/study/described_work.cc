@@ -25,9 +25,23 @@ models::ModelRequest llama(int width, int heads, int kv_heads, int hidden, int c
                        {"hidden", std::to_string(hidden)},
                        {"norm", "rms"},
                        {"activation", "swiglu"},
+                       {"query_key_norm", "head"},
                        {"positions", "rotary"},
                        {"bias", "false"},
                        {"tied", "false"}});
+  return request;
+}
+
+// What Gemma has and Llama has not.
+models::ModelRequest gemma() {
+  models::ModelRequest request = llama(384, 6, 2, 1536, 128, 4096);
+  request.keys["activation"] = "geglu";
+  request.keys["embedding_scale"] = "19.6";
+  return request;
+}
+
+models::ModelRequest with_dropout(models::ModelRequest request) {
+  request.keys["dropout"] = "0.1";
   return request;
 }
 
@@ -35,12 +49,13 @@ models::ModelRequest llama(int width, int heads, int kv_heads, int hidden, int c
 
 std::vector<DescribedStep> described_steps() {
   return {
-      {"gpt, 128 wide, 12 x 64 tokens", text_model("gpt", 128, 4, 2, 64, 257), 12},
-      {"bert, 256 wide, 4 x 128 tokens", text_model("bert", 256, 4, 2, 128, 4096), 4},
+      {"gpt, 128 wide, 12 x 64 tokens", with_dropout(text_model("gpt", 128, 4, 2, 64, 257)), 12},
+      {"bert, 256 wide, 4 x 128 tokens", with_dropout(text_model("bert", 256, 4, 2, 128, 4096)), 4},
       {"gpt, 256 wide, 2 x 256 tokens", text_model("gpt", 256, 4, 2, 256, 4096), 2},
       {"mobilenet_v2, 16 pictures of 32 x 32",
        {.family = "mobilenet_v2", .keys = {{"preset", "mobilenet_v2-cifar"}}},
        16},
+      {"gemma, 384 wide, 3 x 128 tokens", gemma(), 3},
       {"llama, 512 wide, 512 tokens", llama(512, 8, 2, 1376, 512, 8192), 1},
       {"gpt, 768 wide, 256 tokens", text_model("gpt", 768, 12, 3, 256, 50257), 1},
       {"llama, 1024 wide, 2 x 256 tokens", llama(1024, 16, 8, 3072, 256, 16384), 2},

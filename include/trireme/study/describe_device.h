@@ -19,7 +19,8 @@ struct DescribeOptions {
 };
 
 // Collective over the world, of one rank. Measures products of a grid of sizes, and every operation
-// of steps of small models (gpt, llama, bert, mobilenet_v2), in rounds that take turns, so that a
+// of steps of small models (gpt, llama, gemma, bert,
+// mobilenet_v2), in rounds that take turns, so that a
 // machine that is busy for a while is so for all alike. Of each operation the mean of the middle
 // half counts.
 plan::DeviceDescription describe_device(Runtime& runtime, const ComputeDevice& device,
