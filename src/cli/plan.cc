@@ -15,6 +15,7 @@
 
 #include "cli/commands.h"
 #include "cli/outputs.h"
+#include "cli/plan_calibrate.h"
 #include "cli/plan_tables.h"
 #include "cli/planning.h"
 
@@ -27,7 +28,8 @@ struct PlanArguments {
   double queue = 0.0, write_rate = 1.0;  // hours; GB/s
   std::optional<double> node_mtbf;       // hours
   int best = 5;
-  bool explain = false;
+  bool explain = false, calibrate = false;
+  std::vector<std::string> runs;
   PlanRequest request;
   Config config;
   GivenKeys keys;
@@ -167,6 +169,7 @@ bool asks_for_campaign(const PlanArguments& given) {
 }
 
 ExitStatus show_plan(const PlanArguments& given) {
+  if (given.calibrate) return calibrate_plan(given.runs, given.request, given.output);
   NamedOutput json(given.json), output(given.output);
   const std::vector<int> nodes = nodes_of(given.nodes);
   const Planner planner(given.request, given.config, given.keys);
@@ -222,6 +225,10 @@ Work parse_plan(const Arguments& arguments) {
               "where each ms and MiB of the best one goes, and what would change it");
   options.add("output", given.output, "file",
               "write the best one on the most nodes as a configuration");
+  options.add("calibrate", given.calibrate, "",
+              "instead fit the constants of the device and network to measured runs; --output then "
+              "writes what --description reads");
+  options.add_positional("RUN", given.runs, "a run's folder, with --calibrate");
   options.add("trace", given.trace, "file", "write its step as log.trace would; empty: none");
   options.add("json", given.json, "file", "the same for programs; empty: none");
   options.paths({"json", "output", "trace"});
@@ -230,6 +237,10 @@ Work parse_plan(const Arguments& arguments) {
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
   given.keys = options.given();
+  if (given.calibrate == given.runs.empty()) {
+    throw ConfigError(given.calibrate ? "plan --calibrate takes the folders of runs"
+                                      : "plan takes no folders, but with --calibrate");
+  }
   require_single_process("plan");
   begin_outputs({given.json, given.output, given.trace});
   return {.alone = [given = std::move(given)] { return show_plan(given); }, .on_ranks = {}};

@@ -24,20 +24,24 @@ constexpr double kGib = 1073741824.0;
 // How often the nodes are doubled to find out from how many on a model fits.
 constexpr int kMostDoublings = 12;
 
-plan::DeviceDescription device_of(const PlanRequest& request) {
+plan::SiteDescription site_of(const PlanRequest& request) {
   if (request.gpu.empty() == request.description.empty()) {
     std::string names;
     for (const plan::DeviceDescription& known : plan::known_devices()) {
       names += (names.empty() ? "" : ", ") + known.name;
     }
-    throw ConfigError(
-        fmt::format("a plan is for devices that are named: give either --gpu NAME (one of {}) or "
-                    "--description FILE, which trireme bench ops --describe FILE writes",
-                    names));
+    throw ConfigError(fmt::format(
+        "a plan is for devices that are named: give either --gpu NAME (one of {}) or --description "
+        "FILE, which trireme bench ops --describe FILE or plan --calibrate writes",
+        names));
   }
-  if (!request.gpu.empty()) return plan::known_device(request.gpu);
-  return plan::read_device(read_small_file("the description of a device", request.description),
-                           request.description);
+  if (!request.gpu.empty()) return {.device = plan::known_device(request.gpu)};
+  return plan::read_site(read_small_file("the description of a device", request.description),
+                         request.description);
+}
+
+plan::DeviceDescription device_of(const plan::SiteDescription& site, const Config& config) {
+  return config.run.precision == "tf32" ? plan::with_tf32(site.device) : site.device;
 }
 
 std::string_view words_of(plan::Evidence evidence) {
@@ -107,14 +111,19 @@ void add_plan_options(Options& options, PlanRequest& request) {
 }
 
 Planner::Planner(const PlanRequest& request, Config config, GivenKeys keys)
+    : Planner(site_of(request), request, std::move(config), std::move(keys)) {}
+
+Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, Config config,
+                 GivenKeys keys)
     : config_(std::move(config)),
       keys_(std::move(keys)),
-      costs_(std::make_shared<plan::DeviceCosts>(device_of(request))),
+      costs_(std::make_shared<plan::DeviceCosts>(device_of(site, config_))),
       model_(models::resolve(config_.model, facts_to_check(config_))) {
   check_config_without_data(config_);
   const bool gpu = device().gpu;
   ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : 1);
   network_ = network_of(request, config_, device(), ranks_of_node_);
+  if (site.constants && site.network == network_.name) network_.constants = *site.constants;
   network_.any_order = config_.comm.order == "any";
   network_.nccl = gpu && config_.comm.backend != "mpi";
   const double whole = request.memory ? *request.memory * kGib : device().memory;
@@ -159,16 +168,20 @@ plan::LayoutSearch Planner::search(int kept) const {
   return {layout_space(config_, keys_, model_, ranks_of_node_), options(kept)};
 }
 
+plan::DryRunInput Planner::input(const plan::Layout& layout) const {
+  std::string why_not;
+  std::optional<plan::DryRunInput> input = layout_input(config_, model_, layout, dry_, &why_not);
+  if (!input) throw ConfigError(why_not);
+  return *std::move(input);
+}
+
 plan::PlannedLayout Planner::forecast(const plan::Layout& layout,
                                       std::vector<Trace>* traces) const {
-  std::string why_not;
-  const std::optional<plan::DryRunInput> input =
-      layout_input(config_, model_, layout, dry_, &why_not);
-  if (!input) throw ConfigError(why_not);
-  plan::NetworkCosts network(network_, input->grid, config_.grid.islands);
+  const plan::DryRunInput whole = input(layout);
+  plan::NetworkCosts network(network_, whole.grid, config_.grid.islands);
   plan::PlannedLayout planned{.layout = layout};
-  planned.memory = plan::dry_run_all(*input);
-  planned.step = plan::forecast_step(*input, *costs_, network, traces);
+  planned.memory = plan::dry_run_all(whole);
+  planned.step = plan::forecast_step(whole, *costs_, network, traces);
   return planned;
 }
 

@@ -9,6 +9,7 @@
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
 #include "trireme/plan/layout_search.h"
+#include "trireme/plan/site_description.h"
 #include "trireme/setup/run_layouts.h"
 
 #include "cli/plan_tables.h"
@@ -40,6 +41,8 @@ class Planner {
   PlanScale scale(int nodes) const;
 
   plan::LayoutSearch search(int kept) const;
+  // The dry run of a layout. Throws ConfigError where the run cannot have it.
+  plan::DryRunInput input(const plan::Layout& layout) const;
   // Forecasts one layout. With `traces`, sets what its stages do.
   plan::PlannedLayout forecast(const plan::Layout& layout,
                                std::vector<Trace>* traces = nullptr) const;
@@ -58,6 +61,8 @@ class Planner {
   std::string nearest_that_fits(int nodes, const plan::LayoutsFound& found) const;
 
  private:
+  Planner(const plan::SiteDescription& site, const PlanRequest& request, Config config,
+          GivenKeys keys);
   Planner twice(double links, double memory, int batch) const;
   plan::LayoutSearchOptions options(int kept) const;
 

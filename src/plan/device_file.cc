@@ -66,6 +66,8 @@ const std::vector<Figure>& constants() {
        Needed::kNever},
       {"start", [](D& d) -> double& { return d.constants.start; }, 0, 0.1, "seconds",
        Needed::kNever},
+      {"pace", [](D& d) -> double& { return d.constants.pace; }, 0.1, 100, "times as long",
+       Needed::kNever},
   };
   return table;
 }

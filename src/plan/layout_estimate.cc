@@ -137,7 +137,7 @@ LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
                                      : &cost.rest;
       } else if (entry.kind == ProgramEntry::Kind::kCompute ||
                  entry.kind == ProgramEntry::Kind::kCopy) {
-        *phase += options_.device->seconds(entry, name);
+        *phase += options_.device->seconds(entry, name) * options_.device->device().constants.pace;
         ++calls;
       } else if (entry.kind == ProgramEntry::Kind::kPost) {
         const ProgramCommunication& posted = result.program.communication(entry);

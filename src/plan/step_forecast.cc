@@ -18,7 +18,7 @@ class OperationSeconds {
   double operator()(const ProgramEntry& entry, const std::string& name) {
     const Key key{name, entry.dtype, entry.sizes, entry.flops, entry.bytes};
     const auto [found, added] = seconds_.try_emplace(key, 0.0);
-    if (added) found->second = device_.seconds(entry, name);
+    if (added) found->second = device_.seconds(entry, name) * device_.device().constants.pace;
     return found->second;
   }
 

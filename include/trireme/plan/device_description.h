@@ -58,6 +58,9 @@ struct DeviceDescription {
     double memory = 0.85;    // the share of memory_rate that a copy reaches
     double attention = 0.5;  // the share of the peak that attention to many keys reaches
     double start = 4e-6;     // seconds that an operation takes beside its work
+    // The program's, and not the device's: how many times longer the operations of a step take than
+    // they take alone.
+    double pace = 1.0;
 
     bool operator==(const Constants&) const = default;
   } constants;

@@ -85,6 +85,25 @@ class Plan(ProgramTest):
                             *LARGE)
         self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
 
+    # One run fits one constant, so that its own step is predicted as it was measured.
+    def test_a_machine_is_calibrated_by_its_runs(self):
+        data = self.prepare()
+        self.run_program("train", "--data.train", data / "train.h5", "--model.preset", "test-gpt", "--run.steps", "12",
+                         "--run.folder", "run", "--run.threads", "1", "--plan.step", "0.5", "--plan.ranks", "1")
+        kept = json.loads((self.folder / "run" / "plan.json").read_text(encoding="utf-8"))
+        self.assertEqual(kept["predicted_s"], 0.5)
+        self.assertIn("predicted 500.0 ms, measured", (self.folder / "run" / "report.html").read_text(encoding="utf-8"))
+        machine = ["--gpu", "t4", "--ranks-per-node", "1"]
+        text = self.expect_done("plan", "--calibrate", "run", *machine, "--output", "site.json")
+        self.assertIn("pace", text)
+        self.expect_done("plan", "--config", "run/config.ini", "--description", "site.json", "--ranks-per-node", "1",
+                         "--nodes", "1", "--best", "1", "--json", "plan.json")
+        planned = json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))["points"][0]["layouts"][0]
+        self.assertLess(abs(planned["step_s"] / kept["measured_s"] - 1), 0.05)
+        self.expect_refusal(2, "plan --calibrate takes the folders of runs", "plan", "--calibrate", *machine)
+        self.expect_refusal(5, "no such", "plan", "--calibrate", "none", *machine)
+        self.expect_refusal(2, "plan takes no folders, but with --calibrate", "plan", "run", *machine)
+
     def test_a_job_is_planned_before_it_is_written(self):
         data = self.prepare()
         done = self.run_program("job", "several_nodes", "--nodes", "2", "--tasks-per-node", "8", "--plan", "h100",
