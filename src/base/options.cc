@@ -305,7 +305,11 @@ void Options::parse(const std::vector<std::string>& arguments, const ConfigReade
     if (!text) text = read(config_file_);
     read_ini(*text, config_file_);
   }
-  for (const Setting& setting : settings) apply(setting);
+  for (const Setting& setting : settings) {
+    apply(setting);
+    const std::string& name = keys_[setting.key].name;
+    if (given_.contains(name)) given_by_flags_.insert(name);
+  }
 }
 
 void refuse_value(std::string_view section, const OptionValues::value_type& entry,

@@ -197,7 +197,7 @@ Work parse_job(const Arguments& arguments) {
   options.for_job();
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
-  given.keys = options.given();
+  given.keys = chosen_keys(options);
   require_single_process("job");
   begin_outputs({given.output});
   return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};

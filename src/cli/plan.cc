@@ -236,7 +236,7 @@ Work parse_plan(const Arguments& arguments) {
   options.ignore_section("job");  // for `trireme job`
   options.parse(arguments, read_run_config);
   if (options.help_requested()) return show_help(options.description());
-  given.keys = options.given();
+  given.keys = chosen_keys(options);
   if (given.calibrate == given.runs.empty()) {
     throw ConfigError(given.calibrate ? "plan --calibrate takes the folders of runs"
                                       : "plan takes no folders, but with --calibrate");

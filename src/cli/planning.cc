@@ -119,6 +119,7 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
       keys_(std::move(keys)),
       costs_(std::make_shared<plan::DeviceCosts>(device_of(site, config_))),
       model_(models::resolve(config_.model, facts_to_check(config_))) {
+  if (!keys_.contains("grid.cut")) config_.grid.cut = {};
   check_config_without_data(config_);
   const bool gpu = device().gpu;
   ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : 1);

@@ -40,20 +40,6 @@ bool holds_a_run(const std::string& folder) {
          !list_checkpoints(checkpoints).empty();
 }
 
-// Returns the folder of the run whose own config.ini this is; nothing if it is another file.
-std::optional<std::string> run_of_config(const std::string& path) {
-  for (const fs::path& file : {fs::path(path), fs::path(resolved(path))}) {
-    if (file.filename() != "config.ini") continue;
-    const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
-    if (!holds_a_run(folder)) continue;
-    // An earlier branch of a run belongs to the run.
-    const fs::path above = fs::path(absolute_path(folder)).parent_path();
-    const std::string whole = above.parent_path().string();
-    return above.filename() == "superseded" && holds_a_run(whole) ? whole : folder;
-  }
-  return {};
-}
-
 // The keys of one start, with the values that ask for nothing.
 OptionValues keys_of_start() {
   OptionValues keys;
@@ -77,6 +63,19 @@ std::string known_algorithms(const IniLine& setting) {
 }
 
 }  // namespace
+
+std::optional<std::string> run_of_config(const std::string& path) {
+  for (const fs::path& file : {fs::path(path), fs::path(resolved(path))}) {
+    if (file.filename() != "config.ini") continue;
+    const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+    if (!holds_a_run(folder)) continue;
+    // An earlier branch of a run belongs to the run.
+    const fs::path above = fs::path(absolute_path(folder)).parent_path();
+    const std::string whole = above.parent_path().string();
+    return above.filename() == "superseded" && holds_a_run(whole) ? whole : folder;
+  }
+  return {};
+}
 
 Config with_absolute_paths(Config config) {
   visit_paths(config, [](std::string& path) { path = absolute_path(path); });

@@ -26,6 +26,12 @@ bool can_have_tensor_ranks(const models::Model& model, int tensor) {
 
 }  // namespace
 
+GivenKeys chosen_keys(const Options& options) {
+  const std::string& file = options.config_file();
+  const bool of_run = !file.empty() && run_of_config(file).has_value();
+  return of_run ? options.given_by_flags() : options.given();
+}
+
 plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
                                const models::Model& model, int ranks_of_node) {
   plan::LayoutSpace space;
@@ -33,15 +39,16 @@ plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
   space.blocks = static_cast<int>(model.plan.blocks.size());
   space.most_tensor = ranks_of_node;
   while (!can_have_tensor_ranks(model, space.most_tensor)) --space.most_tensor;
-  space.data = config.grid[kDataAxes];
-  space.pipeline = config.grid[Axis::kPipeline];
-  space.tensor = config.grid[Axis::kTensor];
   const auto is_given = [&](const char* key) { return given.contains(key); };
+  if (is_given("grid.data")) space.data = config.grid[kDataAxes];
+  if (is_given("grid.pipeline")) space.pipeline = config.grid[Axis::kPipeline];
+  if (is_given("grid.tensor")) space.tensor = config.grid[Axis::kTensor];
   if (is_given("shard.stage")) space.shard_stage = config.shard.stage;
-  if (config.shard.group) space.shard_group = config.shard.group;
-  if (config.batch.micro.is_known()) space.micro = int{config.batch.micro};
+  if (is_given("shard.group")) space.shard_group = config.shard.group;
+  const bool knows_micro = is_given("batch.micro") && config.batch.micro.is_known();
+  if (knows_micro) space.micro = int{config.batch.micro};
   if (is_given("grid.schedule")) space.schedule = config.grid.schedule;
-  space.chunks = config.grid.chunks;
+  if (is_given("grid.chunks")) space.chunks = config.grid.chunks;
   if (is_given("recompute.mode")) space.recompute = config.recompute.mode;
   space.cuts = !is_given("grid.cut");
   if (is_given("grid.sequence_parallel")) space.sequence_parallel = config.grid.sequence_parallel;

@@ -243,6 +243,9 @@ class Options {
   bool help_requested() const { return help_requested_; }
   // The names of the keys that arguments, or the file of --config, gave another value than "auto".
   const std::set<std::string, std::less<>>& given() const { return given_; }
+  // The same of arguments alone.
+  const std::set<std::string, std::less<>>& given_by_flags() const { return given_by_flags_; }
+  const std::string& config_file() const { return config_file_; }  // of --config; empty: none
 
   // Reads INI text; `origin` names it in errors. A line is "[section]", "key = value", empty, or a
   // comment that starts with # or ;. A value ends at a # after a space. A value in "..." is kept
@@ -318,7 +321,7 @@ class Options {
   bool help_requested_ = false;
   PathVariables variables_ = PathVariables::kAll;
   std::vector<Key> keys_;
-  std::set<std::string, std::less<>> given_;
+  std::set<std::string, std::less<>> given_, given_by_flags_;
   std::vector<Alias> aliases_;
   std::optional<Selector> selector_;
   std::optional<Positional> positional_;

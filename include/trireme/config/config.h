@@ -246,6 +246,8 @@ void add_shard_keys(Options& options, Config::Shard& shard);
 // asked for something. The paths in any other file are relative to the working directory. Throws
 // ConfigError, or RunFolderError where the folder beside the file cannot be read.
 std::string read_run_config(const std::string& path);
+// Returns the folder of the run whose own config.ini this is; nothing if it is another file.
+std::optional<std::string> run_of_config(const std::string& path);
 
 struct ParsedConfig {
   Config config;

@@ -14,6 +14,10 @@ namespace trireme {
 
 using GivenKeys = std::set<std::string, std::less<>>;  // Options::given
 
+// Returns the keys that the user chose. The record of a run (RUN/config.ini) has all keys, so what
+// it says of a layout was that run's, and only flags choose.
+GivenKeys chosen_keys(const Options& options);
+
 // What may be chosen: the keys of the layout that are not among those that were given. Tensor ranks
 // share a node of so many ranks. Throws ConfigError where what is given contradicts itself.
 plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,

@@ -100,6 +100,8 @@ class Plan(ProgramTest):
                          "--nodes", "1", "--best", "1", "--json", "plan.json")
         planned = json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))["points"][0]["layouts"][0]
         self.assertLess(abs(planned["step_s"] / kept["measured_s"] - 1), 0.05)
+        # The record of a run has every key, and leaves every layout open.
+        self.expect_done("plan", "--config", "run/config.ini", "--gpu", "h100", "--nodes", "2", "--best", "1")
         self.expect_refusal(2, "plan --calibrate takes the folders of runs", "plan", "--calibrate", *machine)
         self.expect_refusal(5, "no such", "plan", "--calibrate", "none", *machine)
         self.expect_refusal(2, "plan takes no folders, but with --calibrate", "plan", "run", *machine)
