@@ -144,7 +144,7 @@ void plan_layout(JobArguments& given) {
   const bool is_file = look_ahead(given.plan, ExitStatus::kUsage).is_file();
   (is_file ? request.description : request.gpu) = given.plan;
   const Planner planner(request, given.config, given.keys);
-  constexpr int kKept = 5;
+  constexpr int kKept = 10;
   const PlannedNodes planned = planner.best_on(given.request.nodes.most, kKept);
   const plan::PlannedLayout& best = planned.found.best.front();
   given.config = planner.planned_config(best);

@@ -70,7 +70,10 @@ std::vector<int> nodes_of(const std::string& text) {
 // Searches on each number of nodes, and prints what it finds.
 std::vector<PlannedNodes> plan_nodes(const Planner& planner, const std::vector<int>& nodes,
                                      int best) {
-  plan::LayoutSearch search = planner.search(best);
+  // Composed costs only rank, so more are dry-run whole than are shown.
+  constexpr int kDryRun = 10, kDryRunOfMany = 5;
+  plan::LayoutSearch search =
+      planner.search(std::max(best, nodes.size() == 1 ? kDryRun : kDryRunOfMany));
   std::vector<PlannedNodes> all;
   for (const int count : nodes) {
     const std::int64_t ranks = std::int64_t{count} * planner.ranks_of_node();
@@ -79,6 +82,9 @@ std::vector<PlannedNodes> plan_nodes(const Planner& planner, const std::vector<i
                                     planner.ranks_of_node(), kMostGridRanks));
     }
     PlannedNodes planned{planner.scale(count), search.find(static_cast<int>(ranks))};
+    if (std::ssize(planned.found.best) > best) {
+      planned.found.best.resize(static_cast<std::size_t>(best));
+    }
     if (all.empty()) print_plan_head(planned.scale);
     if (planned.found.best.empty()) {
       print_line(fmt::format("{:>5} nothing fits: {} layouts tried", count, planned.found.tried));
