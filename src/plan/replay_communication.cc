@@ -109,7 +109,6 @@ ReplayCommunication::LaneKey ReplayCommunication::lane_key(std::size_t index,
 void ReplayCommunication::post(std::size_t index, std::int32_t number) {
   const std::size_t met = meeting_of_[index][static_cast<std::size_t>(number)];
   End& end = end_of(meetings_[met], index);
-  end.posted = true;
   if (meetings_[met].done) {  // an early message
     end.at_head = true;
     end.head = clock_.now();

@@ -50,7 +50,7 @@ class ReplayCommunication {
     std::size_t rank;     // of those that are replayed
     std::int32_t number;  // in its program
     bool out, in;         // the ways that it takes
-    bool posted = false, at_head = false;
+    bool at_head = false;
     double head = 0.0;
   };
   struct Meeting {

@@ -55,10 +55,6 @@ plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
   if (space.tensor && !can_have_tensor_ranks(model, *space.tensor)) {
     model.check_grid(GridShape(1, 1, *space.tensor));  // says why
   }
-  if (space.micro && space.samples % *space.micro != 0) {
-    throw ConfigError(
-        fmt::format("batch.micro {} does not divide batch.global {}", *space.micro, space.samples));
-  }
   return space;
 }
 
