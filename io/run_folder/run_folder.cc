@@ -1,5 +1,6 @@
 #include "trireme/io/run_folder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>

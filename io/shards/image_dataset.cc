@@ -1,5 +1,6 @@
 #include "trireme/io/image_dataset.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 

@@ -1,5 +1,6 @@
 #include "io/tokenizers/decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 

@@ -1,5 +1,7 @@
 #include "trireme/base/box.h"
 
+#include <algorithm>
+
 namespace trireme {
 namespace {
 

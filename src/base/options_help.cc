@@ -1,4 +1,6 @@
 // The text of --help.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/options.h"

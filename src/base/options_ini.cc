@@ -1,4 +1,5 @@
 // Reads INI text. Boost's own reader reports no line numbers and cuts values at any #.
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>

@@ -1,5 +1,7 @@
 // Runs the points of a study as jobs of their own.
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"

@@ -1,4 +1,6 @@
 // The findings of doctor about a node, except its GPUs.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"

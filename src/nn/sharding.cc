@@ -1,5 +1,7 @@
 #include "trireme/nn/sharding.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"

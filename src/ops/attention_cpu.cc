@@ -1,5 +1,6 @@
 // Works on tiles of 64 keys x 64 queries. Queries are in vector lanes, so maxima and sums over keys
 // are taken lane by lane. Tiles and their order depend on the shape alone.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

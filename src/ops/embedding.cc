@@ -1,5 +1,7 @@
 #include "trireme/ops/embedding.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ops/check.h"

@@ -1,5 +1,6 @@
 #include "device_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>

@@ -1,6 +1,7 @@
 // The virtual time of a replay and what happens in it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>

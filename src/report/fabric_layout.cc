@@ -1,5 +1,7 @@
 #include "fabric_layout.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/node_names.h"

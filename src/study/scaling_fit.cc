@@ -1,4 +1,5 @@
 // The two laws of scaling, fitted to measured rates.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <set>

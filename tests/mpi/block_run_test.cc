@@ -1,6 +1,7 @@
 // A model run block by block, each with a tape of its own, against one tape over all of it.
 #include "trireme/nn/block_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <functional>

@@ -1,5 +1,6 @@
 #include "trireme/io/checkpoint.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,5 @@
 // A data set opened by several ranks: rank 0 reads the headers, all know them, all fail alike.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>

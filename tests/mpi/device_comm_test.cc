@@ -1,5 +1,6 @@
 // Communicators that carry tensors of a device over MPI: the same bits as those of the host,
 // whatever the delays of the streams.
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <numeric>

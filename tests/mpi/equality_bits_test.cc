@@ -1,5 +1,6 @@
 // What changes no bit of gradients, weights and losses: recomputation, shards, and, with equal runs
 // of micro-batches, the whole layout of the ranks.
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <string>

@@ -18,10 +18,10 @@ namespace trireme {
 class Communicator;
 
 struct Operation {
-  int lane = 0;           // Communicator::lane_id
-  int peer = -1;          // world rank of a point-to-point partner; -1 for a collective
-  bool sends = false;     // the direction; only with a peer
-  std::string_view name;  // a string literal: "all_reduce", "H5Dwrite"
+  int lane = 0;        // Communicator::lane_id
+  int peer = -1;       // world rank of a point-to-point partner; -1 for a collective
+  bool sends = false;  // the direction; only with a peer
+  std::string name;    // "all_reduce", "H5Dwrite"
   std::uint64_t sequence =
       0;  // counts the operations of this lane (and peer and direction), from 1
   std::size_t bytes = 0;

@@ -1,6 +1,7 @@
 // Collectives around a ring of all ranks, in the order of the network (RankBlocks::in_order), so
 // that it enters and leaves each block once. The reductions add in the order of the ring, not along
 // T(size).
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>

@@ -17,7 +17,7 @@ std::uint64_t FlightRecorder::Impl::begin(const LaneKey& key, std::string_view n
   under_way_[id] = Operation{.lane = key.lane,
                              .peer = key.peer,
                              .sends = key.sends,
-                             .name = name,
+                             .name = std::string(name),
                              .sequence = ++begun_[key],
                              .bytes = bytes,
                              .begin_ns = now_ns()};

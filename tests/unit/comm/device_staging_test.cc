@@ -1,6 +1,7 @@
 // How tensors of a device travel: what waits for what, with each call of CUDA failing once. No
 // stream may wait for the host: what is queued runs with the host's part held back. Clean under
 // -fsanitize=thread.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>

@@ -1,6 +1,7 @@
 // What doctor makes of facts, and the facts that it gathers from a made-up root folder.
 #include "trireme/doctor/doctor.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 - what stands at the top level, and that source files and folders are named in snake_case;
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
 - that only `comm` and `config` list the dimensions of the grid one by one;
+- that who calls an algorithm of the standard library includes <algorithm>;
 - that no comment begins with Of, As or By: one begins with what a thing is or does;
 - that every relative link of a page points to something that exists, and to a heading of it;
 - that the front page and the map of the code stay short;
@@ -236,6 +237,24 @@ def check_looks(root, files):
             yield f"{path}: {found}: use base/files.h, or base/kernel_files.h for /proc and /sys"
 
 
+# What only <algorithm> declares; another standard library includes it by chance in other headers.
+ALGORITHM = re.compile(r"\bstd::(?:ranges::)?(adjacent_find|(?:all|any|none)_of|binary_search|clamp|copy(?:_if)?"
+                       r"|count(?:_if)?|equal|fill|find(?:_if)?|for_each|is_sorted|(?:lower|upper)_bound"
+                       r"|(?:min|max|minmax)(?:_element)?|mismatch|nth_element|partial_sort|partition|remove_if|replace"
+                       r"|reverse|rotate|shuffle|(?:stable_)?sort|transform|unique)\(")
+
+
+def check_algorithm(root, files):
+    """A source that compiles with one standard library must compile with the other."""
+    for path in files:
+        if Path(path).suffix not in SOURCE:
+            continue
+        text = (root / path).read_text(encoding="utf-8")
+        found = ALGORITHM.search(NO_CODE.sub('""', text))
+        if found and "#include <algorithm>" not in text:
+            yield f"{path}: {found.group(1)} is declared in <algorithm>, which it does not include"
+
+
 # Where the rule on comments holds.
 COMMENTED = ("include/", "src/", "io/", "tests/")
 COMMENT_MARK = {**dict.fromkeys(SOURCE | {".inc"}, "//"),
@@ -389,9 +408,10 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_dimensions(root, files), *check_looks(root, files), *check_comments(root, files),
-            *check_links(root, files), *check_short_pages(root, files), *check_raw_figures(root, files),
-            *check_tests_run(root, files), *check_unit_folders(root, files), *check_version(root, files)]
+            *check_dimensions(root, files), *check_looks(root, files), *check_algorithm(root, files),
+            *check_comments(root, files), *check_links(root, files), *check_short_pages(root, files),
+            *check_raw_figures(root, files), *check_tests_run(root, files), *check_unit_folders(root, files),
+            *check_version(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -493,6 +513,14 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"src/base/a.cc": text, "src/train/a.cc": text, "io/b.cc": "std::ofstream(path); exists(path);"},
                     "src/train/a.cc: ifstream: use base/files.h, or base/kernel_files.h for /proc and /sys",
                     "src/train/a.cc: filesystem::exists: use base/files.h, or base/kernel_files.h for /proc and /sys")
+
+    def test_an_algorithm_without_its_header(self):
+        self.expect({"src/base/a.cc": "#include <vector>\nint a = std::max(b, c);",
+                     "tests/mpi/b.cc": "auto d = std::ranges::count(e, f);  // std::min(g)",
+                     "src/base/c.cc": "#include <algorithm>\nint a = std::max(b, c);",
+                     "src/base/d.cc": "// std::max(b)\nint a = std::numeric_limits<int>::max(); std::remove(p); std::move(q);"},
+                    "src/base/a.cc: max is declared in <algorithm>, which it does not include",
+                    "tests/mpi/b.cc: count is declared in <algorithm>, which it does not include")
 
     def test_a_comment_that_begins_with_of_as_or_by(self):
         message = "a comment begins with what a thing is or does, not with"

@@ -1,6 +1,7 @@
 // How a checkpoint's file is shared out among the ranks that read it, for worlds of any size.
 #include "io/checkpoints/read_plan.h"
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 

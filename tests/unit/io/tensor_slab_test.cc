@@ -1,5 +1,6 @@
 #include "io/checkpoints/tensor_slab.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>

@@ -8,6 +8,7 @@
 // width, 1 for bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's
 // tensors under torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME`
 // of a step; the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 #include <string>

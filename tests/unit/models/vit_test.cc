@@ -3,6 +3,7 @@
 // vit_torch_test, and grids with one rank by vit_grids_test.
 #include "models/vit/vit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>

@@ -2,6 +2,7 @@
 // a search for each element finds.
 #include "trireme/nn/sharding.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <vector>

@@ -1,4 +1,5 @@
 // What check_schedule finds in schedules that are damaged in one place.
+#include <algorithm>
 #include <string>
 #include <utility>
 

@@ -1,4 +1,5 @@
 // What operations take on a device: closed forms, limits, and what measured ones decide.
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>

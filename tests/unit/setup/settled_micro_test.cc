@@ -1,6 +1,8 @@
 // What batch.micro auto comes to.
 #include "trireme/setup/settled_micro.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "trireme/setup/dry_run_input.h"

@@ -1,4 +1,5 @@
 // The levels of switches in fabrics that are no trees, and what differs from its like.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>

@@ -1,6 +1,7 @@
 // Who holds up a run, told from made-up windows.
 #include "trireme/train/straggler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>

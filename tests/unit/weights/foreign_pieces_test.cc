@@ -1,6 +1,7 @@
 // How ranks share the tensors of a foreign model: every element is moved once, and to its place.
 #include "weights/foreign_pieces.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
