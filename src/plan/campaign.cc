@@ -148,12 +148,12 @@ void add_disk(const CampaignInput& input, Campaign& campaign) {
 
 void add_remarks(const CampaignInput& input, const JobChain& chain, Campaign& campaign) {
   const double write = campaign.checkpoint_seconds;
-  if (chain.shortened_by_guess()) {
+  if (chain.first_is_shorter()) {
     campaign.remarks.push_back(
-        fmt::format("a start takes its first checkpoint for a slow one and keeps time for it: a "
-                    "job stops after {} steps, before it has measured one; a shorter "
+        fmt::format("the first job takes its first checkpoint for a slow one and keeps time for "
+                    "it: it stops after {}, before it has measured one; a shorter "
                     "checkpoint.every mends that",
-                    campaign.steps_of_job));
+                    counted(chain.steps_of_first(), "step")));
   }
   if (input.job_limit && input.grace && *input.grace < write + input.step_seconds.expected) {
     campaign.remarks.push_back(

@@ -49,7 +49,8 @@ JobChain::JobChain(const CampaignInput& input, std::int64_t steps, double step)
       start_(seconds_of_start(input)),
       between_failures_(seconds_between_failures(input)),
       every_(steps_between_checkpoints()),
-      steps_of_job_(count_steps_of_job()) {}
+      steps_of_job_(count_steps_of_job()),
+      steps_of_first_(count_steps_of_first()) {}
 
 std::int64_t JobChain::steps_between_checkpoints() const {
   const CheckpointRule& rule = input_.checkpoint_every;
@@ -60,7 +61,13 @@ std::int64_t JobChain::steps_between_checkpoints() const {
 }
 
 std::int64_t JobChain::jobs() const {
-  return steps_ / steps_of_job_ + (steps_ % steps_of_job_ > 0 ? 1 : 0);
+  const std::int64_t later = steps_ - steps_of_first_;
+  return 1 + later / steps_of_job_ + (later % steps_of_job_ > 0 ? 1 : 0);
+}
+
+std::int64_t JobChain::steps_of_last() const {
+  const std::int64_t before = jobs() - 1;
+  return before == 0 ? steps_ : steps_ - steps_of_first_ - (before - 1) * steps_of_job_;
 }
 
 // A failure before the first step costs what a restart does.
@@ -104,13 +111,14 @@ ChainPart JobChain::job(std::int64_t steps) const {
 }
 
 double JobChain::last_job_seconds() const {
-  return job(steps_ - (jobs() - 1) * steps_of_job_).times.on_nodes();
+  return job(steps_of_last()).times.on_nodes();
 }
 
 ChainPart JobChain::all() const {
   const std::int64_t before = jobs() - 1;
-  ChainPart part = job(steps_ - before * steps_of_job_);
-  if (before > 0) add(part, job(steps_of_job_), static_cast<double>(before));
+  ChainPart part = job(steps_of_last());
+  if (before > 0) add(part, job(steps_of_first_), 1.0);
+  if (before > 1) add(part, job(steps_of_job_), static_cast<double>(before - 1));
   part.times.queue = static_cast<double>(before) * input_.queue;
   return part;
 }
@@ -148,26 +156,34 @@ std::int64_t JobChain::most_steps_until(double seconds) const {
   return fits;
 }
 
+// The most steps of a job whose start takes a checkpoint for so long.
+std::int64_t JobChain::most_steps_by_deadline(double write) const {
+  return most_steps_until(*input_.job_limit - kSlowestCheckpoint * write - input_.margin);
+}
+
 // What the trainer's Deadline and the signal do.
-std::int64_t JobChain::count_steps_of_job() {
+std::int64_t JobChain::count_steps_of_job() const {
   if (!input_.job_limit) return steps_;
   check_first_step();
-  const double limit = *input_.job_limit;
-  const auto by_deadline = [&](double write) {
-    return most_steps_until(limit - kSlowestCheckpoint * write - input_.margin);
-  };
-  const std::int64_t known = by_deadline(write_);
-  const std::int64_t guessed = by_deadline(guessed_checkpoint_seconds(input_.checkpoint_bytes));
-  // In the time that a start leaves for a checkpoint of a slow disk it may not reach its first.
-  const bool measures = every_ > 0 && guessed > every_;
   const std::int64_t until_signal =
-      input_.grace ? 1 + most_steps_until(limit - *input_.grace) : steps_;
-  const std::int64_t without_guess = std::min(known, until_signal);
-  const std::int64_t count = std::clamp<std::int64_t>(
-      measures ? without_guess : std::min(without_guess, guessed), 1, steps_);
-  // A difference of a second or so is not worth a word.
-  shortened_by_guess_ = static_cast<double>(count) < 0.95 * static_cast<double>(without_guess);
-  return count;
+      input_.grace ? 1 + most_steps_until(*input_.job_limit - *input_.grace) : steps_;
+  return std::clamp<std::int64_t>(std::min(most_steps_by_deadline(write_), until_signal), 1,
+                                  steps_);
+}
+
+// The first start has no checkpoint to know its time by. In the time that it leaves for one of a
+// slow disk it may not reach its first.
+std::int64_t JobChain::count_steps_of_first() const {
+  if (!input_.job_limit) return steps_of_job_;
+  const std::int64_t guessed =
+      most_steps_by_deadline(guessed_checkpoint_seconds(input_.checkpoint_bytes));
+  const bool measures = every_ > 0 && guessed > every_;
+  return measures ? steps_of_job_ : std::clamp<std::int64_t>(guessed, 1, steps_of_job_);
+}
+
+// A difference of a second or so is not worth a word.
+bool JobChain::first_is_shorter() const {
+  return static_cast<double>(steps_of_first_) < 0.95 * static_cast<double>(steps_of_job_);
 }
 
 // A start makes at least one step and then a checkpoint, however late it is.

@@ -25,8 +25,9 @@ class JobChain {
   double between_failures() const { return between_failures_; }  // seconds; infinite: never
   // The steps that a job does if there are enough. Throws ConfigError where it can do none.
   std::int64_t steps_of_job() const { return steps_of_job_; }
-  // Whether jobs do less because a start guesses the time of its first checkpoint.
-  bool shortened_by_guess() const { return shortened_by_guess_; }
+  // Those of the first job: fewer where it has to guess the time of its first checkpoint.
+  std::int64_t steps_of_first() const { return steps_of_first_; }
+  bool first_is_shorter() const;
   std::int64_t jobs() const;
 
   double last_job_seconds() const;  // expected
@@ -42,7 +43,10 @@ class JobChain {
   void add_segment(ChainPart& to, std::int64_t steps, double times) const;
   double until_last_checkpoint(std::int64_t steps) const;
   std::int64_t most_steps_until(double seconds) const;
-  std::int64_t count_steps_of_job();
+  std::int64_t steps_of_last() const;
+  std::int64_t most_steps_by_deadline(double write) const;
+  std::int64_t count_steps_of_job() const;
+  std::int64_t count_steps_of_first() const;
   void check_first_step() const;
 
   const CampaignInput& input_;
@@ -52,8 +56,7 @@ class JobChain {
   double start_;  // seconds
   double between_failures_;
   std::int64_t every_;
-  bool shortened_by_guess_ = false;
-  std::int64_t steps_of_job_;
+  std::int64_t steps_of_job_, steps_of_first_;
 };
 
 }  // namespace trireme::plan

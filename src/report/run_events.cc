@@ -107,6 +107,13 @@ std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events) {
   return kept;
 }
 
+std::optional<double> last_checkpoint_seconds(std::span<const RunEvent> events) {
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->kind == "checkpoint" && event->seconds > 0.0) return event->seconds;
+  }
+  return {};
+}
+
 std::vector<RunEvent> read_events(const std::string& path) {
   std::vector<RunEvent> events;
   auto file = FileReader::open_if_there(path, ExitStatus::kRunFolder);

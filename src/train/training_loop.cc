@@ -83,6 +83,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                                        .settled_rate = run.settled_rate,
                                        .promise_broken = run.bits.promise_broken}),
       start_(resume()),
+      expected_checkpoint_(expected_checkpoint_seconds()),
       communication_(watch_communication()),
       journal_(open_journal()),
       rank_watch_(watch_ranks()),
@@ -90,7 +91,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
       tracer_(trace_steps()),
       deadline_(deadline_of_job()),
       cadence_(run.config.checkpoint.every, run.config.checkpoint.mtbf.value_or(0.0) * 3600.0,
-               guessed_checkpoint_seconds(), start_.step),
+               expected_checkpoint_, start_.step),
       queue_(run.device.context, run.islands, run.grid, run.runtime.clock(), signals,
              run.samples_of_step() * run.task.units_of_sample(run.sample)),
       evaluated_(run),
@@ -199,12 +200,19 @@ std::optional<Tracer> TrainingLoop::trace_steps() const {
 
 std::optional<Deadline> TrainingLoop::deadline_of_job() const {
   if (!leads() || (!is_member() && start_.step >= total_steps())) return std::nullopt;
-  return Deadline(job_end_time(), guessed_checkpoint_seconds(), prepared_.config.checkpoint.margin,
+  return Deadline(job_end_time(), expected_checkpoint_, prepared_.config.checkpoint.margin,
                   &job_end_time_by_squeue);
 }
 
-double TrainingLoop::guessed_checkpoint_seconds() const {
-  return trireme::guessed_checkpoint_seconds(static_cast<double>(prepared_.checkpoint_bytes()));
+// Collective. Returns how long the last checkpoint of the run took, or a guess.
+double TrainingLoop::expected_checkpoint_seconds() const {
+  double known = 0.0;
+  if (leads()) {
+    known = last_checkpoint_seconds(read_events(prepared_.folder.file("events.jsonl"))).value_or(0);
+  }
+  known = prepared_.runtime.world().all_reduce_host(known, ReduceOp::kMax);
+  if (known > 0.0) return known;
+  return guessed_checkpoint_seconds(static_cast<double>(prepared_.checkpoint_bytes()));
 }
 
 ExitStatus TrainingLoop::run() {

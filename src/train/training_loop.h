@@ -48,7 +48,7 @@ class TrainingLoop {
   std::optional<ShareBalance> balance_shares() const;
   std::optional<Tracer> trace_steps() const;
   std::optional<Deadline> deadline_of_job() const;
-  double guessed_checkpoint_seconds() const;
+  double expected_checkpoint_seconds() const;
   void start_record();
   void note_start(std::size_t connections);
   ExitStatus loop();
@@ -107,6 +107,7 @@ class TrainingLoop {
   IslandMeetings meetings_;
   RunCheckpoints checkpoints_;
   const RunCheckpoints::Position start_;
+  const double expected_checkpoint_;                 // seconds, until this start has measured one
   std::optional<CommunicationWatch> communication_;  // on the leading rank
   RunJournal journal_;
   RankWatch rank_watch_;

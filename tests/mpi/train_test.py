@@ -659,6 +659,20 @@ class Train(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def test_a_start_takes_a_checkpoint_for_as_long_as_the_last_one(self):
+        """A job with a day left goes on to the end, but stops at once where checkpoints take longer than that."""
+        self.train("slow", 1, "--run.steps", "4")
+        events = self.folder / "slow" / "events.jsonl"
+        with events.open("a", encoding="utf-8") as file:
+            file.write('{"time": 1, "step": 4, "event": "checkpoint", "seconds": 1e6}\n')
+        environment = {**os.environ, "SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) + 86400)}
+        # The checkpoint of the stop is a quick one.
+        for status, last in ((75, 5), (0, STEPS)):
+            done = subprocess.run([PROGRAM, *self.arguments("slow")], env=environment, capture_output=True,
+                                  text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            self.assertEqual(self.metrics("slow")[-1]["step"], last)
+
     def test_signal_that_was_ignored_at_the_start_stays_ignored(self):
         process = self.start_alone("ignored", "--run.steps", "100000", "--schedule.name", "constant", "--schedule.warmup",
                                    "5", interrupt=signal.SIG_IGN)

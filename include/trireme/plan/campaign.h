@@ -83,8 +83,8 @@ struct CampaignTimes {
 
 struct Campaign {
   std::int64_t steps = 0;
-  std::int64_t jobs = 0;                  // of the chain
-  std::int64_t steps_of_job = 0;          // of every job but the last
+  std::int64_t jobs = 0;          // of the chain
+  std::int64_t steps_of_job = 0;  // of every job but the last, and the first where a remark says so
   std::int64_t checkpoint_every = 0;      // steps; 0: only at the end of jobs
   double checkpoint_seconds = 0.0;        // of one
   double checkpoints = 0.0;               // written and kept in use, beside repeated ones

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,9 @@ class EventLog {
 // Returns the events of the branch that the run is on now. Leaves out events of other branches at
 // steps after the one where the run left them.
 std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events);
+
+// Returns how long the last checkpoint took; nullopt where none was written.
+std::optional<double> last_checkpoint_seconds(std::span<const RunEvent> events);
 
 // Returns the events in the order in which they were written; none if there is no file. Leaves out
 // lines that are not events.

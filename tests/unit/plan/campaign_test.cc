@@ -60,7 +60,7 @@ TEST(Campaign, AJobStopsWhereTheTrainerDoes) {
   EXPECT_EQ(plan_campaign(input).jobs, 1);
 }
 
-TEST(Campaign, AStartKeepsTimeForASlowCheckpointUntilItHasMeasuredOne) {
+TEST(Campaign, TheFirstJobKeepsTimeForASlowCheckpointUntilItHasMeasuredOne) {
   CampaignInput input = small_input();
   input.goal.steps = 100000;
   input.checkpoint_bytes = 400e9;  // 10 s at 40 GB/s; guessed: 2001 s
@@ -70,8 +70,12 @@ TEST(Campaign, AStartKeepsTimeForASlowCheckpointUntilItHasMeasuredOne) {
   EXPECT_EQ(plan_campaign(input).steps_of_job, 1717);
   EXPECT_TRUE(plan_campaign(input).remarks.empty());
   input.checkpoint_every = {264, {}};
-  EXPECT_EQ(plan_campaign(input).steps_of_job, 264);
-  EXPECT_EQ(plan_campaign(input).remarks.size(), 1u);
+  // Later jobs know the last checkpoint's time: 60 + 2 n + 10 floor((n - 1) / 264) + 25 <= 3600.
+  const Campaign campaign = plan_campaign(input);
+  EXPECT_EQ(campaign.steps_of_job, 1727);
+  EXPECT_EQ(campaign.jobs, 1 + (100000 - 264 + 1726) / 1727);
+  ASSERT_EQ(campaign.remarks.size(), 1u);
+  EXPECT_NE(campaign.remarks.front().find("it stops after 264 steps"), std::string::npos);
 }
 
 TEST(Campaign, AskedByTokensOrEpochs) {
