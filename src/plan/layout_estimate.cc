@@ -87,15 +87,17 @@ const LayoutEstimate::Blocks& LayoutEstimate::blocks_of(const Layout& layout) {
   return blocks_.emplace(key, measure(layout)).first->second;
 }
 
-LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
-  Blocks made;
+// The dry run of one micro-batch whose differences between stages are the blocks' costs: a model
+// with a few of the middle blocks on four stages, or all of a model that has fewer, on one.
+std::optional<DryRunInput> LayoutEstimate::measured_input(const Layout& layout,
+                                                          Blocks& made) const {
   Layout alone = layout;
   alone.shard_stage = 0;
   alone.schedule = layout.schedule.starts_with("zb-") ? "zb-h1" : "1f1b";
   alone.chunks = 1;
   alone.grid = GridShape(1, 1, layout.grid[Axis::kTensor]);
   std::optional<DryRunInput> input = options_.input(alone);
-  if (!input) return made;
+  if (!input) return input;
   const auto [begin, end] = middle_of(input->model);
   const int blocks = static_cast<int>(input->model.blocks.size());
   made.known = true;
@@ -115,72 +117,86 @@ LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
   input->recomputed_steps = 0;
   input->step.work = parallel::WorkSplit::even(1, 1);
   input->step.schedule = alone.schedule;
+  return input;
+}
+
+// What a stage takes and holds: the times of its phases as if each communication but messages were
+// exposed.
+LayoutEstimate::Cost LayoutEstimate::cost_of(const DryRunResult& stage, NetworkCosts& network,
+                                             double launch) const {
+  Cost cost;
+  double* phase = &cost.rest;
+  double calls = 0.0;
+  const auto leave = [&] {
+    *phase = std::max(*phase, calls * launch);
+    calls = 0.0;
+  };
+  for (const ProgramEntry& entry : stage.program.entries) {
+    const std::string& name = stage.program.name_of(entry);
+    if (entry.kind == ProgramEntry::Kind::kPhase) {
+      leave();
+      phase = name == "forward" ? &cost.forward : name == "backward" ? &cost.backward : &cost.rest;
+    } else if (entry.kind == ProgramEntry::Kind::kCompute ||
+               entry.kind == ProgramEntry::Kind::kCopy) {
+      *phase += options_.device->seconds(entry, name) * options_.device->device().constants.pace;
+      ++calls;
+    } else if (entry.kind == ProgramEntry::Kind::kPost) {
+      const ProgramCommunication& posted = stage.program.communication(entry);
+      const DryLane& lane = stage.lanes.at(posted.lane);
+      if (posted.peer >= 0) {
+        if (name == "send") cost.sent = static_cast<double>(posted.bytes);
+        continue;
+      }
+      const CommunicationCost one = network.cost(name, lane.group, lane.ranks, posted.bytes);
+      *phase += one.latency + one.flow;
+    }
+  }
+  leave();
+  const auto held = [&](MemoryUse use) {
+    return static_cast<double>(stage.memory.peak[static_cast<std::size_t>(use)]);
+  };
+  cost.parameters = held(MemoryUse::kParameters);
+  cost.gradients = held(MemoryUse::kGradients);
+  cost.optimizer = held(MemoryUse::kOptimizer);
+  cost.activations = held(MemoryUse::kActivations);
+  cost.workspace = held(MemoryUse::kWorkspace);
+  return cost;
+}
+
+// What `more` has beyond `fewer`.
+LayoutEstimate::Cost LayoutEstimate::beyond(const Cost& more, const Cost& fewer) {
+  const auto minus = [](double a, double b) { return std::max(0.0, a - b); };
+  return {.forward = minus(more.forward, fewer.forward),
+          .backward = minus(more.backward, fewer.backward),
+          .rest = minus(more.rest, fewer.rest),
+          .parameters = minus(more.parameters, fewer.parameters),
+          .gradients = minus(more.gradients, fewer.gradients),
+          .optimizer = minus(more.optimizer, fewer.optimizer),
+          .activations = minus(more.activations, fewer.activations),
+          .workspace = std::max(more.workspace, fewer.workspace),
+          .sent = more.sent};
+}
+
+LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
+  Blocks made;
+  const std::optional<DryRunInput> input = measured_input(layout, made);
+  if (!input) return made;
   NetworkCosts& network = network_of(input->grid);
   const double launch =
       input->device.on_gpus() && !input->step.cuda_graphs ? options_.device->device().launch : 0.0;
-
-  std::vector<Cost> costs;
-  for (const DryRunResult& result : record_stages(*input, 1)) {
-    Cost cost;
-    double* phase = &cost.rest;
-    double calls = 0.0;
-    const auto leave = [&] {
-      *phase = std::max(*phase, calls * launch);
-      calls = 0.0;
-    };
-    for (const ProgramEntry& entry : result.program.entries) {
-      const std::string& name = result.program.name_of(entry);
-      if (entry.kind == ProgramEntry::Kind::kPhase) {
-        leave();
-        phase = name == "forward"    ? &cost.forward
-                : name == "backward" ? &cost.backward
-                                     : &cost.rest;
-      } else if (entry.kind == ProgramEntry::Kind::kCompute ||
-                 entry.kind == ProgramEntry::Kind::kCopy) {
-        *phase += options_.device->seconds(entry, name) * options_.device->device().constants.pace;
-        ++calls;
-      } else if (entry.kind == ProgramEntry::Kind::kPost) {
-        const ProgramCommunication& posted = result.program.communication(entry);
-        const DryLane& lane = result.lanes.at(posted.lane);
-        if (posted.peer >= 0) {
-          if (name == "send") cost.sent = static_cast<double>(posted.bytes);
-          continue;
-        }
-        const CommunicationCost one = network.cost(name, lane.group, lane.ranks, posted.bytes);
-        *phase += one.latency + one.flow;
-      }
-    }
-    leave();
-    const auto held = [&](MemoryUse use) {
-      return static_cast<double>(result.memory.peak[static_cast<std::size_t>(use)]);
-    };
-    cost.parameters = held(MemoryUse::kParameters);
-    cost.gradients = held(MemoryUse::kGradients);
-    cost.optimizer = held(MemoryUse::kOptimizer);
-    cost.activations = held(MemoryUse::kActivations);
-    cost.workspace = held(MemoryUse::kWorkspace);
-    costs.push_back(cost);
+  std::vector<Cost> stages;
+  for (const DryRunResult& stage : record_stages(*input, 1)) {
+    stages.push_back(cost_of(stage, network, launch));
   }
-  const auto minus = [](const Cost& a, const Cost& b) {
-    return Cost{.forward = std::max(0.0, a.forward - b.forward),
-                .backward = std::max(0.0, a.backward - b.backward),
-                .rest = std::max(0.0, a.rest - b.rest),
-                .parameters = std::max(0.0, a.parameters - b.parameters),
-                .gradients = std::max(0.0, a.gradients - b.gradients),
-                .optimizer = std::max(0.0, a.optimizer - b.optimizer),
-                .activations = std::max(0.0, a.activations - b.activations),
-                .workspace = std::max(a.workspace, b.workspace),
-                .sent = a.sent};
-  };
-  if (!composed) {
-    made.first = costs.front();
+  if (stages.size() == 1) {
+    made.first = stages.front();
     return made;
   }
-  made.block = minus(costs[2], costs[1]);
-  made.block.sent = costs[1].sent;
-  made.first = minus(costs[0], costs[1]);
-  made.last = minus(costs[3], costs[1]);
-  made.transient = std::max(0.0, costs[1].activations - made.block.activations);
+  made.block = beyond(stages[2], stages[1]);
+  made.block.sent = stages[1].sent;
+  made.first = beyond(stages[0], stages[1]);
+  made.last = beyond(stages[3], stages[1]);
+  made.transient = std::max(0.0, stages[1].activations - made.block.activations);
   return made;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -47,6 +48,9 @@ class LayoutEstimate {
 
   const Blocks& blocks_of(const Layout& layout);
   Blocks measure(const Layout& layout);
+  std::optional<DryRunInput> measured_input(const Layout& layout, Blocks& made) const;
+  Cost cost_of(const DryRunResult& stage, NetworkCosts& network, double launch) const;
+  static Cost beyond(const Cost& more, const Cost& fewer);
   NetworkCosts& network_of(const GridShape& grid);
   double step_seconds(const Layout& layout, const Blocks& blocks, int micro_batches);
   double rank_bytes(const Layout& layout, const Blocks& blocks, int micro_batches) const;

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 
+#include "plan/in_parallel.h"
 #include "plan/layout_estimate.h"
 
 namespace trireme::plan {
@@ -19,7 +20,8 @@ constexpr double kDoubt = 1.5;
 // The same where a dry run of the kind has told how far off they are.
 constexpr double kLessDoubt = 1.05;
 // Layouts are dry-run whole until so many fit, or so many times as many did not.
-constexpr int kMostMisses = 12;
+constexpr std::size_t kMostMisses = 12;
+constexpr std::size_t kAtOnce = 4;  // a constant, so that all machines find the same
 // A cut of its own has to be so much faster than that which follows from the model alone.
 constexpr double kWorthACut = 0.99;
 constexpr std::size_t kCuts = 2;  // the layouts for which that is tried
@@ -163,19 +165,7 @@ class LayoutSearch::Impl {
       }
     }
     std::ranges::stable_sort(candidates, {}, &PlannedLayout::estimate);
-    int misses = 0;
-    for (PlannedLayout& candidate : candidates) {
-      if (static_cast<int>(found.best.size()) == options_.kept) break;
-      if (misses > kMostMisses * options_.kept) break;
-      if (expected_bytes(candidate) > kLessDoubt * options_.memory) {
-        ++found.too_large;
-      } else if (dry_run_whole(candidate)) {
-        found.best.push_back(std::move(candidate));
-      } else {
-        ++misses;
-        ++found.too_large;
-      }
-    }
+    dry_run_best(candidates, found);
     const auto sort = [&] {
       std::ranges::stable_sort(found.best, {},
                                [](const PlannedLayout& one) { return one.step.seconds; });
@@ -210,20 +200,52 @@ class LayoutSearch::Impl {
     return planned.estimated_bytes * (known == corrections_.end() ? 1 / kDoubt : known->second);
   }
 
-  // Returns false where the run cannot have the layout, or it does not fit.
-  bool dry_run_whole(PlannedLayout& planned) {
+  // Dry-runs the candidates whole, the first ones first, several at once, until enough fit.
+  void dry_run_best(std::vector<PlannedLayout>& candidates, LayoutsFound& found) {
+    const auto kept = static_cast<std::size_t>(options_.kept);
+    std::size_t next = 0, misses = 0;
+    while (found.best.size() < kept && misses <= kMostMisses * kept) {
+      std::vector<Tried> tried;
+      for (; next < candidates.size() && tried.size() < std::min(kAtOnce, kept - found.best.size());
+           ++next) {
+        if (expected_bytes(candidates[next]) > kLessDoubt * options_.memory) {
+          ++found.too_large;
+        } else {
+          tried.push_back({.planned = std::move(candidates[next])});
+        }
+      }
+      if (tried.empty()) return;
+      in_parallel(tried.size(), [&](std::size_t i) { dry_run_whole(tried[i]); });
+      for (Tried& one : tried) {
+        if (one.correction) corrections_[kind_of(one.planned.layout)] = *one.correction;
+        if (one.fits) {
+          found.best.push_back(std::move(one.planned));
+        } else {
+          ++misses;
+          ++found.too_large;
+        }
+      }
+    }
+  }
+
+  struct Tried {
+    PlannedLayout planned;
+    bool fits = false;                      // false, too, where the run cannot have the layout
+    std::optional<double> correction = {};  // bytes by composed bytes
+  };
+  void dry_run_whole(Tried& tried) const {
+    PlannedLayout& planned = tried.planned;
     const std::optional<DryRunInput> input = options_.input(planned.layout);
-    if (!input) return false;
+    if (!input) return;
     // The first stage holds the most in most schedules, and one dry run tells.
-    const DryRunResult first = dry_run(*input, 0);
-    corrections_[kind_of(planned.layout)] =
-        static_cast<double>(first.memory.total_peak) / planned.estimated_bytes;
-    if (static_cast<double>(first.memory.total_peak) > options_.memory) return false;
+    const auto first = static_cast<double>(dry_run(*input, 0).memory.total_peak);
+    tried.correction = first / planned.estimated_bytes;
+    if (first > options_.memory) return;
     planned.memory = dry_run_largest(*input);
-    if (planned.bytes() > options_.memory) return false;
+    if (planned.bytes() > options_.memory) return;
     const std::unique_ptr<NetworkCosts> network = options_.network(input->grid);
     planned.step = forecast_step(*input, *options_.device, *network);
-    return true;
+    tried.fits = true;
   }
 
   // Stages cut by the device's own costs, if that is faster.
