@@ -38,23 +38,25 @@ void print_operation(const bench::OpRow& row, const bench::Roof& roof) {
 ExitStatus describe(Runtime& runtime, const BenchArguments& given, const ComputeDevice& device) {
   bench::DescribeOptions options{.name = std::filesystem::path(given.describe).stem().string(),
                                  .types = {DType::kF32, DType::kBF16},
-                                 .report = print_line};
+                                 .report = [&](const std::string& line) {
+                                   if (runtime.rank() == 0) print_line(line);
+                                 }};
   const DType type = compute_type(given.model.dtype);
   if (std::ranges::count(options.types, type) == 0) options.types.push_back(type);
   options.seconds = given.seconds.value_or(options.seconds);
   NamedOutput file(runtime, given.describe);
   const plan::DeviceDescription described = bench::describe_device(runtime, device, options);
   file.write_whole(runtime, plan::write_device(described));
-  print_line(fmt::format("{}: {} operations of {}", given.describe, described.operations.size(),
-                         described.title));
+  options.report(fmt::format("{}: {} operations of {}", given.describe, described.operations.size(),
+                             described.title));
   return ExitStatus::kDone;
 }
 
 }  // namespace
 
 void check_bench_ops(const BenchArguments& given) {
-  require_single_process("bench ops");
   if (given.describe.empty()) {
+    require_single_process("bench ops");
     if (given.seconds) throw ConfigError("--seconds of bench ops is that of --describe: give both");
     return;
   }

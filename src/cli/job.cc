@@ -139,11 +139,8 @@ void submit(const std::string& script, const JobArguments& given, const std::str
 // where nothing fits.
 void plan_layout(JobArguments& given) {
   if (given.plan.empty()) return;
-  PlanRequest request{.network = given.plan_network,
-                      .ranks_per_node = given.request.tasks_per_node};
-  const bool is_file = look_ahead(given.plan, ExitStatus::kUsage).is_file();
-  (is_file ? request.description : request.gpu) = given.plan;
-  const Planner planner(request, given.config, given.keys);
+  const Planner planner(plan_request(given.plan, given.plan_network, given.request.tasks_per_node),
+                        given.config, given.keys);
   constexpr int kKept = 10;
   const PlannedNodes planned = planner.best_on(given.request.nodes.most, kKept);
   const plan::PlannedLayout& best = planned.found.best.front();

@@ -52,6 +52,7 @@ Json json_of_times(const plan::RankTimes& times) {
   for (const auto& [name, seconds] : times.exposed) exposed[name] = seconds;
   for (const auto& [name, seconds] : times.late) late[name] = seconds;
   return Json::object({{"compute_s", times.compute},
+                       {"slowed_s", times.slowed},
                        {"exposed_s", std::move(exposed)},
                        {"late_s", std::move(late)},
                        {"end_s", times.end}});
@@ -96,6 +97,9 @@ void print_explanation(const plan::PlannedLayout& planned, const PlanScale& scal
   const auto ms = [](double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); };
   for (const plan::StageForecast& stage : planned.step.stages) {
     std::string waits;
+    if (stage.times.slowed > 0.0) {
+      waits += fmt::format(", {} more beside communication", ms(stage.times.slowed));
+    }
     for (const auto& [name, seconds] : stage.times.exposed) {
       if (seconds > 0.0) waits += fmt::format(", {} waits for {}", ms(seconds), name);
     }

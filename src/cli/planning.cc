@@ -12,6 +12,8 @@
 #include "trireme/job/job_script.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/planner.h"
 #include "trireme/topology/stored_rates.h"
 
 namespace trireme::cli {
@@ -56,17 +58,53 @@ std::string_view words_of(plan::Evidence evidence) {
   return "by its data sheet, unverified";
 }
 
-// A file of rates, which trireme topo probe has written.
-plan::NetworkDescription network_of_file(const std::string& path, int ranks_of_node, bool on_gpus) {
-  const StoredRates stored =
-      read_network_rates(read_small_file("the file of network rates", path), path);
+std::vector<std::string> hosts_of_ranks(const std::vector<std::string>& nodes, int ranks_of_node) {
   std::vector<std::string> hosts;
-  for (const std::string& host : stored.hosts) {
-    hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_node), host);
+  for (const std::string& node : nodes) {
+    hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_node), node);
   }
-  plan::NetworkDescription network =
-      plan::described_network(job_network(stored, path, hosts), ranks_of_node, on_gpus, true);
-  network.name = path;
+  return hosts;
+}
+
+// What files tell of the network: rates, which trireme topo probe has written, a fabric, or both.
+JobNetwork job_network_of(const std::string& files, int ranks_of_node) {
+  FabricSources sources = sources_in(files);
+  const std::string path = std::exchange(sources.network, "");
+  std::optional<StoredRates> stored;
+  if (!path.empty()) {
+    stored = read_network_rates(read_small_file("the file of network rates", path), path);
+    if (sources.empty()) {
+      return job_network(*stored, path, hosts_of_ranks(stored->hosts, ranks_of_node));
+    }
+  }
+  const Fabric fabric = read_cluster(sources, /*strict=*/true);
+  const auto tells_rate = [](const Cable& cable) { return cable.bytes_per_second > 0.0; };
+  if (!stored && std::ranges::none_of(fabric.cables(), tells_rate)) {
+    throw ConfigError(fmt::format(
+        "{}: tells no rate of any link: name a file of rates beside it ({},rates.json), which "
+        "trireme topo probe writes",
+        files, files));
+  }
+  std::string remark;  // of hosts that it lacks: none
+  JobNetwork network =
+      job_network(fabric, files, hosts_of_ranks(hosts_of(fabric), ranks_of_node), remark);
+  if (!stored) return network;
+  const std::string other = why_other_tiers(stored->rates, network.blocks.tiers());
+  if (!other.empty()) throw ConfigError(fmt::format("{}: {}", path, other));
+  network.rates = stored->rates;
+  network.errors = errors_of(*stored);
+  return network;
+}
+
+// GPUs of a node have the links of the kind of node that is usual for them.
+plan::NetworkDescription network_of_files(const std::string& files, int ranks_of_node,
+                                          const plan::DeviceDescription& device) {
+  const bool measured = !sources_in(files).network.empty();
+  plan::NetworkDescription network = plan::described_network(job_network_of(files, ranks_of_node),
+                                                             ranks_of_node, device.gpu, measured);
+  network.name = files;
+  const std::string node = device.gpu ? plan::usual_node(device.name) : "";
+  if (!node.empty()) network.node_links = plan::known_network(node, ranks_of_node, true).node_links;
   return network;
 }
 
@@ -77,8 +115,9 @@ plan::NetworkDescription network_of(const PlanRequest& request, const Config& co
   if (name.empty() && key != "auto" && key != "none") name = key;
   if (name.empty() && device.gpu) name = plan::usual_node(device.name);
   if (name.empty()) name = device.gpu ? kUsualGpuNetwork : kUsualNetwork;
-  if (look_ahead(name, ExitStatus::kUsage).is_file()) {
-    return network_of_file(name, ranks_of_node, device.gpu);
+  const std::string first = name.substr(0, name.find(','));
+  if (look_ahead(first, ExitStatus::kUsage).is_file()) {
+    return network_of_files(name, ranks_of_node, device);
   }
   return plan::known_network(name, ranks_of_node, device.gpu);
 }
@@ -94,17 +133,25 @@ void speed_up(plan::NetworkDescription& network, double times) {
 
 }  // namespace
 
+PlanRequest plan_request(const std::string& machine, const std::string& network,
+                         int ranks_per_node) {
+  PlanRequest request{.network = network, .ranks_per_node = ranks_per_node};
+  const bool is_file = look_ahead(machine, ExitStatus::kUsage).is_file();
+  (is_file ? request.description : request.gpu) = machine;
+  return request;
+}
+
 void add_plan_options(Options& options, PlanRequest& request) {
   options.add("gpu", request.gpu, "name", "what each rank computes on: h100, a100-80, ...");
   options.add("description", request.description, "file",
               "the same as a file, which trireme bench ops --describe writes");
   options.add("ranks-per-node", request.ranks_per_node, "ranks",
-              "auto: 8 where ranks have GPUs, else 1", between(1, kMostGridRanks));
-  options.add(
-      "network", request.network, "name",
-      "between the nodes: ndr400-fat-tree, hdr200-2:1, ethernet-10g, ..., a kind of node "
-      "(dgx-a100), both (hdr200-2:1+dgx-a100), or a file of rates, which trireme topo probe "
-      "writes; empty: comm.network, or what is usual for the device");
+              "auto: 8 where ranks have GPUs, else as many as the description is of",
+              between(1, kMostGridRanks));
+  options.add("network", request.network, "name",
+              "between the nodes: ndr400-fat-tree, hdr200-2:1, ethernet-10g, ..., a kind of node "
+              "(dgx-a100), both (hdr200-2:1+dgx-a100), or files as comm.network takes them; empty: "
+              "comm.network, or what is usual for the device");
   options.add("memory", request.memory, "GiB",
               "of a rank's GPU, or of a node without; auto: what the device has", above(0));
   options.paths({"description"});
@@ -122,7 +169,7 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
   if (!keys_.contains("grid.cut")) config_.grid.cut = {};
   check_config_without_data(config_);
   const bool gpu = device().gpu;
-  ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : 1);
+  ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : device().ranks);
   network_ = network_of(request, config_, device(), ranks_of_node_);
   if (site.constants && site.network == network_.name) network_.constants = *site.constants;
   network_.any_order = config_.comm.order == "any";
@@ -135,8 +182,14 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
 }
 
 std::string Planner::description() const {
-  return fmt::format("{} ({}), {} a node, {:.1f} GiB for a rank; network {}", device().title,
-                     words_of(device().evidence), ranks_of_node_, memory_ / kGib, network_.name);
+  std::string text =
+      fmt::format("{} ({}), {} a node, {:.1f} GiB for a rank; network {}", device().title,
+                  words_of(device().evidence), ranks_of_node_, memory_ / kGib, network_.name);
+  if (!device().gpu && device().ranks != ranks_of_node_) {
+    text +=
+        fmt::format("; it was measured with {} a node, whose memory they share", device().ranks);
+  }
+  return text;
 }
 
 PlanScale Planner::scale(int nodes) const {

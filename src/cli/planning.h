@@ -22,6 +22,10 @@ struct PlanRequest {
   std::optional<double> memory = {};  // GiB
 };
 
+// What other commands ask: `machine` names a GPU or a file that describes a device.
+PlanRequest plan_request(const std::string& machine, const std::string& network,
+                         int ranks_per_node);
+
 // Declares --gpu, --description, --network, --ranks-per-node and --memory.
 void add_plan_options(Options& options, PlanRequest& request);
 

@@ -35,23 +35,6 @@ struct DescribedJob {
   std::vector<std::string> remarks;
 };
 
-// The hosts of a fabric, below one switch after another.
-std::vector<std::string> hosts_of(const Fabric& fabric) {
-  std::vector<std::string> names;
-  std::vector<int> host_of;
-  for (std::size_t i = 0; i < fabric.vertices().size(); ++i) {
-    if (fabric.vertices()[i].is_switch) continue;
-    names.push_back(fabric.vertices()[i].name);
-    host_of.push_back(static_cast<int>(i));
-  }
-  if (names.empty()) return names;
-  std::vector<std::string> ordered;
-  for (const int rank : TreeNetwork(fabric, host_of, {}).rank_blocks().in_order()) {
-    ordered.push_back(names[static_cast<std::size_t>(rank)]);
-  }
-  return ordered;
-}
-
 // The nodes of --nodes, which are among those whose rates are stored; else all of these.
 std::vector<std::string> stored_nodes(const TopoArguments& given, const StoredRates& stored) {
   if (given.nodes.empty()) return stored.hosts;

@@ -44,13 +44,13 @@ const std::vector<Figure>& figures() {
        Needed::kNever, true},
       {"vector_peak", [](D& d) -> double& { return d.vector_peak; }, 1e7, kFlops, "FLOP/s",
        Needed::kAlways},
-      {"link_rate", [](D& d) -> double& { return d.link_rate; }, 1e5, kRate, "bytes/s",
-       Needed::kNever, true},
-      {"link_latency", [](D& d) -> double& { return d.link_latency; }, 0, 0.1, "seconds",
-       Needed::kNever},
       {"host_rate", [](D& d) -> double& { return d.host_rate; }, 1e5, kRate, "bytes/s",
        Needed::kOnGpus, true},
       {"launch", [](D& d) -> double& { return d.launch; }, 0, 0.1, "seconds", Needed::kNever},
+      {"beside_communication", [](D& d) -> double& { return d.beside_communication; }, 0.01, 1,
+       "of the speed alone", Needed::kNever},
+      {"beside_computation", [](D& d) -> double& { return d.beside_computation; }, 0.001, 1,
+       "of the speed alone", Needed::kNever},
       {"interval", [](D& d) -> double& { return d.interval; }, 0, 10, "of a step", Needed::kNever},
   };
   return table;
@@ -178,9 +178,9 @@ void read_peaks(const Part& file, DeviceDescription& device) {
 }
 
 std::vector<std::string> known_keys() {
-  std::vector<std::string> known = {"name",      "title",  "kind",     "threads", "multiprocessors",
-                                    "peak",      "source", "evidence", "sources", "constants",
-                                    "operations"};
+  std::vector<std::string> known = {"name",     "title",           "kind",      "threads",
+                                    "ranks",    "multiprocessors", "peak",      "source",
+                                    "evidence", "sources",         "constants", "operations"};
   for (const Figure& one : figures()) known.emplace_back(one.key);
   return known;
 }
@@ -282,12 +282,17 @@ DeviceDescription read_device(const Json& object, const std::string& origin) {
         static_cast<int>(file.whole("multiprocessors", 1, 100000, "multiprocessors"));
   } else {
     device.threads = static_cast<int>(file.whole("threads", 1, 1024, "threads of a rank"));
+    if (file.find("ranks") != nullptr) {
+      device.ranks = static_cast<int>(file.whole("ranks", 1, 1024, "ranks of a node"));
+    }
   }
   if (!device.gpu && file.find("multiprocessors") != nullptr) {
     file.refuse("multiprocessors", "is of GPUs: leave it out");
   }
-  if (device.gpu && file.find("threads") != nullptr) {
-    file.refuse("threads", "is of processors: leave it out");
+  for (const std::string_view key : {"threads", "ranks"}) {
+    if (device.gpu && file.find(key) != nullptr) {
+      file.refuse(key, "is of processors: leave it out");
+    }
   }
   file.read(figures(), device);
   read_peaks(file, device);
@@ -318,6 +323,7 @@ std::string write_device(const DeviceDescription& device) {
     file["multiprocessors"] = device.multiprocessors;
   } else {
     file["threads"] = device.threads;
+    file["ranks"] = device.ranks;
   }
   for (const auto& [type, peak] : device.peak) file["peak"][name_of(type)] = peak;
   for (const Figure& one : figures()) {

@@ -43,7 +43,8 @@ ReplayCommunication::ReplayCommunication(const std::vector<ReplayedRank>& ranks,
       meeting_of_(ranks.size()),
       lanes_(ranks.size()),
       ways_(ranks.size()),
-      flows_of_(ranks.size()) {
+      flows_of_(ranks.size()),
+      computing_(ranks.size()) {
   number_meetings();
 }
 
@@ -178,6 +179,21 @@ void ReplayCommunication::share_ways(const Meeting& changed) {
   for_ways(changed, [&](std::size_t rank, std::size_t way) {
     flows.insert(flows.end(), ways_[rank][way].begin(), ways_[rank][way].end());
   });
+  set_rates(std::move(flows));
+}
+
+void ReplayCommunication::computes(std::size_t index, bool begins) {
+  computing_[index] += begins ? 1 : -1;
+  const bool changed = computing_[index] == (begins ? 1 : 0);
+  if (!changed || costs_.beside_computation == 1.0 || flows_of_[index] == 0) return;
+  std::vector<std::size_t> flows;
+  for (const std::vector<std::size_t>& way : ways_[index]) {
+    flows.insert(flows.end(), way.begin(), way.end());
+  }
+  set_rates(std::move(flows));
+}
+
+void ReplayCommunication::set_rates(std::vector<std::size_t> flows) {
   std::ranges::sort(flows);
   const auto doubles = std::ranges::unique(flows);
   flows.erase(doubles.begin(), doubles.end());
@@ -190,7 +206,11 @@ void ReplayCommunication::set_rate(std::size_t number) {
   for_ways(met, [&](std::size_t rank, std::size_t way) {
     most = std::max(most, ways_[rank][way].size());
   });
-  const double rate = 1.0 / static_cast<double>(most);
+  double rate = 1.0 / static_cast<double>(most);
+  const auto computes = [&](const End& end) { return computing_[end.rank] > 0; };
+  if (!met.cost.leaves_node && std::ranges::any_of(met.ends, computes)) {
+    rate *= costs_.beside_computation;
+  }
   if (rate == met.rate) return;
   met.left -= (clock_.now() - met.since) * met.rate;
   met.since = clock_.now();

@@ -40,6 +40,8 @@ class ReplayCommunication {
   // Whether anything of a rank flows, and who is told when that changes.
   bool in_flight(std::size_t index) const { return flows_of_[index] > 0; }
   void watch(std::function<void(std::size_t index)> watcher) { watcher_ = std::move(watcher); }
+  // A stream of a rank begins to compute, or ends.
+  void computes(std::size_t index, bool begins);
   // What a rank waits for that never comes: "all_reduce of tensor (2 of 3 ranks are there)".
   std::string describe(std::size_t index, std::int32_t number) const;
 
@@ -91,6 +93,7 @@ class ReplayCommunication {
   void begin_flow(std::size_t meeting);
   void finish(std::size_t meeting);
   void share_ways(const Meeting& changed);
+  void set_rates(std::vector<std::size_t> flows);
   void set_rate(std::size_t meeting);
   template <class Use>
   void for_ways(const Meeting& meeting, const Use& use) const;
@@ -104,6 +107,7 @@ class ReplayCommunication {
   std::vector<std::map<LaneKey, Lane>> lanes_;                     // [rank]
   std::vector<std::array<std::vector<std::size_t>, kWays>> ways_;  // [rank]: what flows there
   std::vector<int> flows_of_;                                      // [rank]
+  std::vector<int> computing_;                                     // [rank]: streams
   double last_end_ = 0.0;
 };
 

@@ -276,7 +276,8 @@ void ReplayStreams::work(std::size_t index, std::size_t number, double seconds, 
   stream.state = Stream::State::kBusy;
   stream.left = seconds;
   stream.since = clock_.now();
-  stream.speed = communication_.in_flight(index) ? 1.0 - costs_.slowdown : 1.0;
+  stream.speed = speed_of(index);
+  communication_.computes(index, true);
   stream.times.compute += computed;
   add_phase(index, stream, phase, clock_.now(), clock_.now() + seconds / stream.speed);
   plan_end(index, number);
@@ -290,20 +291,26 @@ void ReplayStreams::plan_end(std::size_t index, std::size_t number) {
   clock_.at(end, [this, index, number, version] {
     Stream& ended = state_[index].streams[number];
     if (ended.version != version) return;
+    ended.times.slowed += (clock_.now() - ended.since) * (1.0 - ended.speed);
     ended.state = Stream::State::kIdle;
+    communication_.computes(index, false);
     go_on(index, number);
   });
 }
 
-// Communication in flight takes a share of the speed of what computes beside it.
+double ReplayStreams::speed_of(std::size_t index) const {
+  return communication_.in_flight(index) ? costs_.beside_communication : 1.0;
+}
+
 void ReplayStreams::set_speeds(std::size_t index) {
-  if (costs_.slowdown == 0.0) return;
-  const double speed = communication_.in_flight(index) ? 1.0 - costs_.slowdown : 1.0;
+  const double speed = speed_of(index);
   std::vector<Stream>& streams = state_[index].streams;
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Stream& stream = streams[i];
     if (stream.state != Stream::State::kBusy || stream.speed == speed) continue;
-    stream.left -= (clock_.now() - stream.since) * stream.speed;
+    const double passed = clock_.now() - stream.since;
+    stream.left -= passed * stream.speed;
+    stream.times.slowed += passed * (1.0 - stream.speed);
     stream.since = clock_.now();
     stream.speed = speed;
     plan_end(index, i);

@@ -76,6 +76,7 @@ class ReplayStreams {
   void work(std::size_t index, std::size_t stream, double seconds, double computed,
             std::int32_t phase);
   void plan_end(std::size_t index, std::size_t stream);
+  double speed_of(std::size_t index) const;
   void set_speeds(std::size_t index);
   // These return false, and make the stream wait, if it has to.
   bool wait_for_communication(std::size_t index, std::size_t stream, std::int32_t number);

@@ -96,6 +96,7 @@ void extrapolate_sums(Sums& more, const Sums& fewer, const Add& add) {
 
 void extrapolate(StageForecast& more, const StageForecast& fewer, int periods) {
   extrapolate(more.times.compute, fewer.times.compute, periods);
+  extrapolate(more.times.slowed, fewer.times.slowed, periods);
   extrapolate(more.times.exposed, fewer.times.exposed, periods);
   extrapolate(more.times.late, fewer.times.late, periods);
   extrapolate(more.times.end, fewer.times.end, periods);
@@ -166,6 +167,8 @@ StepForecast forecast_step(const RecordedStep& step, const DeviceCosts& device,
     if (peer < 0) return network.cost(name, group.group, group.ranks, bytes);
     return network.cost(name, group.group, {std::min(rank, peer), std::max(rank, peer)}, bytes);
   };
+  costs.beside_communication = device.device().beside_communication;
+  costs.beside_computation = device.device().beside_computation;
   costs.launch = step.launches * device.device().launch;
   costs.in_order = step.nccl;
   costs.eager = !step.nccl;

@@ -85,7 +85,7 @@ class StepBench {
       : runtime_(runtime),
         ctx_(ctx),
         options_(options),
-        grid_(runtime, options.grid),
+        grid_(runtime, options.grid, options.ranks),
         trainer_(ctx, grid_, plan, options.step),
         mine_(options.step.work.of(grid_.index(kDataAxes))) {
     trainer_.connect(options.micro, options.model.plan.length);

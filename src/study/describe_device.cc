@@ -17,6 +17,7 @@
 #include "trireme/study/conditions.h"
 
 #include "described_work.h"
+#include "overlap.h"
 
 namespace trireme::bench {
 namespace {
@@ -43,19 +44,19 @@ class Describer {
 
   plan::DeviceDescription run() {
     plan::DeviceDescription result = describe_machine();
-    const Stopwatch watch;
+    watch_ = Stopwatch();
     const double until_products = options_.seconds * kShareOfProducts;
-    for (int round = 0; round < kRounds && watch.seconds() < until_products; ++round) {
-      measure_products(result, watch, until_products);
+    for (int round = 0; round < kRounds && before(until_products); ++round) {
+      measure_products(result, until_products);
     }
-    report(fmt::format("products measured after {:.0f} s", watch.seconds()));
-    int rounds = 0;
-    for (; rounds < kRounds && (rounds == 0 || watch.seconds() < options_.seconds); ++rounds) {
-      measure_steps(rounds, watch);
-      report(fmt::format("steps of models, round {} of {}, after {:.0f} s", rounds + 1, kRounds,
-                         watch.seconds()));
+    report(fmt::format("products measured after {:.0f} s", watch_.seconds()));
+    for (int round = 0; round < kRounds && (round == 0 || before(options_.seconds)); ++round) {
+      measure_steps(round);
+      report(fmt::format("steps of models, round {} of {}, after {:.0f} s", round + 1, kRounds,
+                         watch_.seconds()));
     }
     add_operations(result);
+    if (!on_gpu() && runtime_.size() > 1) add_overlap(result);
     return result;
   }
 
@@ -64,21 +65,27 @@ class Describer {
     if (options_.report) options_.report(line);
   }
   bool on_gpu() const { return ctx_.cuda != nullptr; }
+  // Collective over the world, so that all ranks measure the same at the same time.
+  bool before(double seconds) const { return runtime_.world().agree(watch_.seconds() < seconds); }
 
   plan::DeviceDescription describe_machine() {
     plan::DeviceDescription result;
     result.name = options_.name;
     result.gpu = on_gpu();
+    result.ranks = runtime_.local_size();
     result.evidence = plan::Evidence::kMeasured;
     for (const DType type : options_.types) {
-      const Roof roof = measure_roof(runtime_.world(), ctx_, type);
+      Roof roof = measure_roof(runtime_.world(), ctx_, type);
+      roof.flops /= runtime_.size();
+      roof.bandwidth /= runtime_.size();
       result.peak[type] = roof.flops;
       result.memory_rate = std::max(result.memory_rate, roof.bandwidth);
       report(fmt::format("{}: {:.1f} GFLOP/s in a product, {:.1f} GB/s", name_of(type),
                          roof.flops * 1e-9, roof.bandwidth * 1e-9));
     }
     result.vector_peak = result.peak.begin()->second;
-    result.interval = 0.15;
+    // perf/RESULTS.md, "Planner: runs of ours".
+    result.interval = on_gpu() ? 0.15 : 0.1;
     result.constants = {.product = 1.0, .memory = 1.0, .attention = 0.3, .start = 1e-6};
     if (on_gpu()) {
       const cuda::DeviceProperties properties = ctx_.cuda->properties(ctx_.device.index);
@@ -89,8 +96,9 @@ class Describer {
     } else {
       const std::string processor =
           scaling::processor_in(read_small_file("the processor", "/proc/cpuinfo"));
-      result.title =
-          fmt::format("{}, {} threads, {}", processor, ctx_.threads, ops::instruction_set(ctx_));
+      result.title = fmt::format("{}, {} thread{} of {} rank{}, {}", processor, ctx_.threads,
+                                 ctx_.threads == 1 ? "" : "s", result.ranks,
+                                 result.ranks == 1 ? "" : "s", ops::instruction_set(ctx_));
       result.threads = ctx_.threads;
       result.memory = physical_memory_bytes();
     }
@@ -115,12 +123,11 @@ class Describer {
     return best;
   }
 
-  void measure_products(const plan::DeviceDescription& device, const Stopwatch& watch,
-                        double until) {
+  void measure_products(const plan::DeviceDescription& device, double until) {
     for (const DType type : options_.types) {
       const double most = kLargestProduct * device.peak.at(type) / 2;
       for (const DescribedProduct& one : described_products(most)) {
-        if (watch.seconds() > until) break;
+        if (!before(until)) break;
         ctx_.times = nullptr;
         run_products(ctx_, one, type);  // a library prepares a product that it has not seen
         ctx_.times = times_;
@@ -130,14 +137,15 @@ class Describer {
     }
   }
 
-  void measure_steps(int round, const Stopwatch& watch) {
+  void measure_steps(int round) {
     bool first = round == 0;
     for (const DescribedStep& one : described_steps()) {
       for (const DType type : options_.types) {
-        if (!std::exchange(first, false) && watch.seconds() > options_.seconds) return;
+        if (!std::exchange(first, false) && !before(options_.seconds)) return;
         StepBenchOptions step;
         step.model = models::resolve(one.request, {});
         step.batch = step.micro = one.samples;
+        step.ranks = {runtime_.rank()};
         Config config;
         config.batch.global = config.batch.micro = one.samples;
         config.run.precision = std::string(name_of(type));
@@ -148,6 +156,19 @@ class Describer {
         ctx_.times = nullptr;
       }
     }
+  }
+
+  void add_overlap(plan::DeviceDescription& result) {
+    if (runtime_.local_size() != runtime_.size()) {
+      report("communication beside computation: not measured, since the ranks are on many nodes");
+      return;
+    }
+    const Overlap overlap = measure_overlap(runtime_.world(), ctx_);
+    result.beside_communication = std::clamp(overlap.computation, 0.01, 1.0);
+    result.beside_computation = std::clamp(overlap.communication, 0.001, 1.0);
+    report(
+        fmt::format("at once, computation has {:.2f} and communication {:.2f} of its speed alone",
+                    result.beside_communication, result.beside_computation));
   }
 
   void add_operations(plan::DeviceDescription& result) const {
@@ -171,6 +192,7 @@ class Describer {
   Runtime& runtime_;
   const DescribeOptions& options_;
   ops::Context ctx_;  // with `times_` while it measures
+  Stopwatch watch_;
   std::shared_ptr<ops::OperationTimes> times_;
 };
 

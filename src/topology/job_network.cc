@@ -110,6 +110,22 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
   return result;
 }
 
+std::vector<std::string> hosts_of(const Fabric& fabric) {
+  std::vector<std::string> names;
+  std::vector<int> host_of;
+  for (std::size_t i = 0; i < fabric.vertices().size(); ++i) {
+    if (fabric.vertices()[i].is_switch) continue;
+    names.push_back(fabric.vertices()[i].name);
+    host_of.push_back(static_cast<int>(i));
+  }
+  if (names.empty()) return names;
+  std::vector<std::string> ordered;
+  for (const int rank : TreeNetwork(fabric, host_of, {}).rank_blocks().in_order()) {
+    ordered.push_back(names[static_cast<std::size_t>(rank)]);
+  }
+  return ordered;
+}
+
 RankBlocks blocks_in(Fabric fabric, const std::vector<std::string>& hosts,
                      std::vector<std::string>& missing) {
   const std::vector<int> host_of = add_nodes(fabric, hosts, &missing);

@@ -244,10 +244,24 @@ class Bench(ProgramTest):
         self.assertEqual(list(data["peak"]), ["fp32", "bf16"])
         self.assertRegex(text, rf"my-node.json: {len(data['operations'])} operations of ")
         self.assertTrue(all(row["seconds"] > 0 for row in data["operations"]))
+        self.assertEqual((data["ranks"], data["beside_communication"], data["beside_computation"]), (1, 1, 1))
         # At least the smallest model, in fp32.
         names = {row["operation"] for row in data["operations"] if row["dtype"] == "fp32"}
         self.assertLessEqual({"matmul", "attention", "attention_backward", "layer_norm", "gelu", "adamw_step",
                               "softmax_and_gradient"}, names)
+        # The ranks of a node share it, and have no other core for communication.
+        text = self.expect_done("bench", "ops", "--describe", "shared.json", "--seconds", 1e-9, "--threads", 1, "--device", "cpu",
+                                before=self.ranks(2))
+        self.assertEqual(text.count("operations of"), 1)
+        data = self.read("shared.json")
+        self.assertEqual((data["threads"], data["ranks"]), (1, 2))
+        self.assertIn("1 thread of 2 ranks", data["title"])
+        for key in ("beside_communication", "beside_computation"):
+            self.assertTrue(0 < data[key] <= 1, key)
+        plan = ("plan", "--description", "shared.json", "--nodes", 1, "--best", 1, "--model.preset", "test-gpt")
+        self.assertIn(" 2 a node, ", self.expect_done(*plan).splitlines()[0])
+        self.assertIn("; it was measured with 2 a node, whose memory they share",
+                      self.expect_done(*plan, "--ranks-per-node", 4).splitlines()[0])
         # bad input: `bench ops --describe`: beside what chooses operations; `--seconds` without it |
         # --describe measures operations of its own: leave out --only, ... | 2
         self.expect_refusal(2, "--describe measures operations of its own: leave out --only, ", "bench", "ops",

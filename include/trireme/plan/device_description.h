@@ -39,6 +39,7 @@ struct DeviceDescription {
   std::string title;   // "NVIDIA H100 SXM5 80 GB"
   bool gpu = true;     // false: the processor of a node, of so many `threads`
   int threads = 0;     // of a rank
+  int ranks = 1;       // of a processor: that shared the node when it was measured
   std::string source;  // where the figures are from
   Evidence evidence = Evidence::kDataSheet;
   std::map<std::string, std::string> sources = {};  // of single figures, by their keys in a file
@@ -48,9 +49,7 @@ struct DeviceDescription {
   double tf32_peak = 0.0;        // the same of fp32 rounded to TF32; 0: it has no TF32
   double vector_peak = 0.0;      // FLOP/s in fp32 of what are no products
   int multiprocessors = 0;
-  double link_rate = 0.0;     // bytes per second out of a GPU to others of its node
-  double link_latency = 0.0;  // seconds
-  double host_rate = 0.0;     // bytes per second between the host and the GPU
+  double host_rate = 0.0;  // bytes per second between the host and the GPU
 
   // Fitted, at most four for each device.
   struct Constants {
@@ -65,6 +64,8 @@ struct DeviceDescription {
     bool operator==(const Constants&) const = default;
   } constants;
   double launch = 2.5e-6;  // seconds of the host to queue an operation
+  // Speeds while both are under way, parts of those alone (ReplayCosts).
+  double beside_communication = 1.0, beside_computation = 1.0;
   // The relative half-width of the interval that holds nine of ten times of a step.
   double interval = 0.5;
   std::vector<MeasuredOperation> operations;  // where they are measured, they count

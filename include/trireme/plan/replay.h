@@ -37,13 +37,17 @@ struct ReplayCosts {
   bool in_order = false;
   // A message is on its way when it was sent, whether or not the other end waits for it.
   bool eager = false;
-  // The share of a computing stream's speed that communication in flight takes from it.
-  double slowdown = 0.0;
+  // Where ranks have no core for communication, or it takes multiprocessors: the speed of
+  // computation while a communication of its rank is in flight, and that of a communication within
+  // the node while a rank that takes part in it computes. 1: as if alone.
+  double beside_communication = 1.0;
+  double beside_computation = 1.0;
 };
 
 // The time of a rank's computing stream in a step: the host's, or on a GPU that with most to do.
 struct RankTimes {
-  double compute = 0.0;  // seconds
+  double compute = 0.0;  // seconds, as long as it takes alone
+  double slowed = 0.0;   // seconds more, since communication was in flight
   // Waiting for communication that is under way, by the name of the communicator: exposed.
   std::map<std::string, double> exposed;
   // Waiting for others, which have not begun their part; in a pipeline, its bubble.

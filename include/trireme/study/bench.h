@@ -137,7 +137,8 @@ struct StepBenchOptions {
   std::int64_t batch = 4;  // samples per step
   std::int64_t micro = 4;  // samples per micro-batch; a divisor of batch
   GridShape grid;
-  parallel::StepOptions step;  // phases are measured in steps without a graph
+  std::vector<int> ranks = {};  // of the grid, in the order of places; empty: all of the world
+  parallel::StepOptions step;   // phases are measured in steps without a graph
   int repeats = 5;
   std::function<void()> warm = {};  // is called after the warm-up, before what counts
 };

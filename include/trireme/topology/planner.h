@@ -36,6 +36,9 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
 JobNetwork job_network(Fabric fabric, const std::string& origin,
                        const std::vector<std::string>& hosts, std::string& remark);
 
+// The hosts of a fabric, below one switch after another.
+std::vector<std::string> hosts_of(const Fabric& fabric);
+
 // Which ranks share nodes, leaf switches and so on in a fabric; nodes alone if it lacks some of the
 // hosts, which `missing` then names.
 RankBlocks blocks_in(Fabric fabric, const std::vector<std::string>& hosts,

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
-from cli_testing import ProgramTest  # noqa: E402
+from cli_testing import ProgramTest, fabric_dump, network_rates  # noqa: E402
 
 SMALL = ["--model.preset", "gpt2-124m", "--run.precision", "bf16", "--batch.global", "64"]
 LARGE = ["--model.preset", "llama3-70b", "--run.precision", "bf16", "--batch.global", "64"]
@@ -84,6 +84,27 @@ class Plan(ProgramTest):
         self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", "--gpu", "a100-40", "--nodes", "1",
                             *LARGE)
         self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
+
+    # A network is told by what comm.network takes: a fabric whose cables have rates, or one with rates beside it.
+    def test_networks_of_files(self):
+        nodes = [[f"n{node}" for node in nodes] for nodes in (range(1, 5), range(5, 9))]
+        (self.folder / "dump").write_text(fabric_dump(nodes), encoding="utf-8")
+        (self.folder / "slow-dump").write_text(fabric_dump(nodes, "1xSDR", "1xSDR"), encoding="utf-8")
+        (self.folder / "topology.conf").write_text("SwitchName=l1 Nodes=n[1-4]\nSwitchName=l2 Nodes=n[5-8]\n"
+                                                   "SwitchName=s Switches=l[1-2]\n", encoding="utf-8")
+        steps = []
+        for name, flag in (("dump", "--network"), ("slow-dump", "--network"), ("slow-dump", "--comm.network")):
+            text, plan = self.plan(*SMALL, "--nodes", "4", "--best", "1", flag, name)
+            self.assertIn(f"network {name}", text.splitlines()[0])
+            steps.append(plan["points"][0]["layouts"][0]["step_s"])
+        self.assertLess(steps[0], steps[1])
+        self.assertEqual(steps[1], steps[2])
+        (self.folder / "rates.json").write_text(json.dumps(network_rates(sum(nodes, []))), encoding="utf-8")
+        for files in ("rates.json", "topology.conf,rates.json"):
+            self.plan(*SMALL, "--nodes", "4", "--best", "1", "--network", files)
+        # bad input: `plan --network`: a fabric without bandwidth | that it tells no rate, and that a file of rates beside it would do | 2
+        self.expect_refusal(2, "topology.conf: tells no rate of any link: name a file of rates beside it", "plan", "--gpu", "h100",
+                            "--nodes", "4", *SMALL, "--network", "topology.conf")
 
     # One run fits one constant, so that its own step is predicted as it was measured.
     def test_a_machine_is_calibrated_by_its_runs(self):

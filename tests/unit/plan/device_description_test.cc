@@ -78,6 +78,9 @@ TEST(DeviceFile, ReadsBackAsWritten) {
   host.gpu = false;
   host.multiprocessors = 0;
   host.threads = 7;
+  host.ranks = 3;
+  host.beside_communication = 0.6;
+  host.beside_computation = 0.2;
   EXPECT_EQ(read_device(write_device(host), "copy"), host);
 }
 
@@ -111,7 +114,7 @@ TEST(DeviceFile, SenselessFiguresAreNamed) {
       {"vector_peak", "null", "my.json: vector_peak is no number: expected 1e+07 to 1e+19 FLOP/s"},
       {"host_rate", "12",
        "my.json: host_rate is 12: expected 100000 to 1e+16 bytes/s, or 0 for none"},
-      {"link_latency", "2", "my.json: link_latency is 2: expected 0 to 0.1 seconds"},
+      {"launch", "2", "my.json: launch is 2: expected 0 to 0.1 seconds"},
       {"interval", "-0.1", "my.json: interval is -0.1: expected 0 to 10 of a step"},
       {"constants", "{\"product\": 1.2}",
        "my.json: constants.product is 1.2: expected 0.01 to 1 of the peak"},
@@ -119,6 +122,9 @@ TEST(DeviceFile, SenselessFiguresAreNamed) {
        "my.json: constants.produce is unknown; did you mean product?"},
       {"memroy_rate", "1e12", "my.json: memroy_rate is unknown; did you mean memory_rate?"},
       {"threads", "4", "my.json: threads is of processors: leave it out"},
+      {"ranks", "2", "my.json: ranks is of processors: leave it out"},
+      {"beside_computation", "0",
+       "my.json: beside_computation is 0: expected 0.001 to 1 of the speed alone"},
       {"sources", "{\"memory\": 3}", "my.json: sources.memory is not a text"},
       {"operations", "7", "my.json: operations is no list of measured operations"},
       {"operations", "[{\"operation\": \"add\", \"dtype\": \"fp23\"}]",

@@ -43,7 +43,7 @@ DeviceDescription slow_gpu() {
   device.peak = {{DType::kF32, 1e10}, {DType::kBF16, 2e10}};
   device.vector_peak = 1e10;
   device.multiprocessors = 1;
-  device.link_rate = device.host_rate = 1e9;
+  device.host_rate = 1e9;
   device.launch = device.constants.start = 1e-7;
   device.interval = 0.1;
   return device;

@@ -33,13 +33,15 @@ class World {
     for (const char* name : {"data", "pipeline"}) lanes_.push_back({name, all});
     costs.compute = [](const ProgramEntry& entry, const std::string&) { return entry.flops; };
     costs.communicate = [this](const std::string&, const DryLane&, int, int, std::size_t bytes) {
-      return CommunicationCost{.latency = latency, .flow = static_cast<double>(bytes)};
+      return CommunicationCost{
+          .latency = latency, .flow = static_cast<double>(bytes), .leaves_node = leaves_node};
     };
   }
 
   static constexpr int kData = 0, kPipeline = 1;
   ReplayCosts costs;
   double latency = 0.0;
+  bool leaves_node = false;
   const void* stream = nullptr;  // of what follows
 
   void compute(int rank, double seconds) {
@@ -196,7 +198,7 @@ TEST(Replay, ExchangesInOrderWaitForEachOther) {
 
 TEST(Replay, CommunicationInFlightSlowsComputation) {
   World world(2);
-  world.costs.slowdown = 0.5;
+  world.costs.beside_communication = 0.5;
   for (int rank = 0; rank < 2; ++rank) {
     const auto posted = world.reduce(rank, 2);
     world.compute(rank, 3.0);  // 2 at half the speed, and what is left
@@ -205,6 +207,30 @@ TEST(Replay, CommunicationInFlightSlowsComputation) {
   const Replay replayed = world.run();
   EXPECT_DOUBLE_EQ(replayed.seconds, 4.0);
   EXPECT_DOUBLE_EQ(replayed.ranks[0].compute, 3.0);
+  EXPECT_DOUBLE_EQ(replayed.ranks[0].slowed, 1.0);
+}
+
+// Within a node, ranks that compute leave communication less of their cores.
+TEST(Replay, ComputationSlowsCommunicationOfItsNode) {
+  for (const bool leaves_node : {false, true}) {
+    World world(2);
+    world.leaves_node = leaves_node;
+    world.costs.beside_communication = 0.5;
+    world.costs.beside_computation = 0.25;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto posted = world.reduce(rank, 3);
+      world.compute(rank, rank == 0 ? 4.0 : 2.0);
+      world.wait(rank, posted);
+    }
+    const Replay replayed = world.run();
+    // Within the node rank 0 computes for 8 seconds, in which 2 of the 3 are done. On a network 3
+    // seconds are over when 1.5 of the 4 are computed.
+    EXPECT_DOUBLE_EQ(replayed.seconds, leaves_node ? 5.5 : 9.0);
+    EXPECT_DOUBLE_EQ(replayed.ranks[0].slowed, leaves_node ? 1.5 : 4.0);
+    EXPECT_DOUBLE_EQ(replayed.ranks[0].compute, 4.0);
+    EXPECT_DOUBLE_EQ(replayed.ranks[0].all_exposed(), leaves_node ? 0.0 : 1.0);
+    EXPECT_DOUBLE_EQ(replayed.ranks[1].slowed, leaves_node ? 1.5 : 2.0);
+  }
 }
 
 // A host that queues slower than its device computes.
