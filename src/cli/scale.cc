@@ -10,11 +10,13 @@
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/base/usual_threads.h"
+#include "trireme/setup/run_layouts.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
 #include "cli/cluster_limits.h"
 #include "cli/commands.h"
+#include "cli/planning.h"
 #include "cli/scale_launch.h"
 #include "cli/site_file.h"
 
@@ -24,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ScaleArguments {
-  std::string nodes = "1,2", mode = "strong", output, site, time = "00:30:00", point;
+  std::string nodes = "1,2", mode = "strong", output, site, time = "00:30:00", point, plan,
+              plan_network;
   std::optional<std::string> grids, launcher;
   std::optional<int> warmup, cpus_per_rank;
   int ranks_per_node = 1, repeats = 3, steps = 20;
@@ -63,6 +66,10 @@ void declare(Options& options, ScaleArguments& given) {
               "of each rank, for srun and sbatch; auto: run.threads", between(1, 65536));
   options.add("efficiency", given.efficiency, "",
               "the least parallel efficiency that the verdict calls efficient", between(0.01, 1.0));
+  options.add("plan", given.plan, "name",
+              "show beside each measured rate what trireme plan says of it, for such GPUs (as its "
+              "--gpu) or what such a file describes; empty: not");
+  options.add("plan-network", given.plan_network, "name", "as trireme plan --network");
   options.add("dry-run", given.dry_run, "", "show the points and start nothing");
   options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
   options.paths({"output", "site", "point"});
@@ -125,6 +132,26 @@ void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poi
   }
 }
 
+// What the planner says of each point. Without a launcher of nodes all ranks are on this host.
+scaling::Predictions predict(const ScaleArguments& given, const scaling::StudyPlan& plan,
+                             const std::vector<scaling::Point>& points, const ScaleLaunch& launch) {
+  scaling::Predictions all;
+  for (const scaling::Point& point : points) {
+    if (point.repeat > 1) continue;
+    const bool here = launch.launcher == "mpiexec";
+    const Planner planner(
+        plan_request(given.plan, given.plan_network, here ? point.ranks : plan.ranks_per_node),
+        scaling::config_of(plan, point, "run"), {});
+    const plan::Layout layout = layout_of(planner.config(), point.ranks);
+    const plan::StepForecast step = planner.forecast(layout).step;
+    const double units = planner.scale(point.nodes).units_of_step;
+    all.machine = fmt::format("{}; {}", planner.device().title, planner.network().name);
+    all.points.emplace_back(point.name(), scaling::Predicted{units / step.seconds,
+                                                             units / step.high, units / step.low});
+  }
+  return all;
+}
+
 void show_points(const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points,
                  const ScaleLaunch& launch, const std::string& output) {
   const bool command_known = launch.launcher == "mpiexec" || launch.launcher == "srun";
@@ -177,6 +204,7 @@ ExitStatus run_study(const ScaleArguments& given) {
     check_launcher(launch, plan.nodes.back());
   }
   const scaling::StudyFolder study(output, plan);
+  if (!given.plan.empty()) study.keep(predict(given, plan, points, launch));
   const bool whole = launch.launcher == "sbatch" ? run_as_jobs(launch, study, plan, points)
                                                  : run_here(launch, study, plan, points);
   print_line(study.report(points));

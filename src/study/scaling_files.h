@@ -25,10 +25,21 @@ PointRequest request_in(const std::string& text, const std::string& path, std::i
 std::string result_text(const Measurement& measured, const Conditions& conditions);
 std::optional<PointResult> read_result(const std::string& path, const Point& point);
 
+// predicted.json. read_predictions returns none where the file is absent, and throws RunFolderError
+// where it cannot be read or is damaged.
+std::string predictions_text(const Predictions& predictions);
+Predictions read_predictions(const std::string& path);
+// Gives each number of nodes what was said of it, under its own name or its twin's.
+void add_predictions(std::vector<Series>& series, const Predictions& predictions,
+                     const StudyPlan& plan);
+
 tasks::Unit unit_of(const StudyPlan& plan);  // of progress
 
 // Returns "mean ± half width" with `digits` decimals, or the mean alone; both in units of `scale`.
 std::string estimate_text(const Estimate& estimate, double scale, int digits);
+
+// Returns "3019 (-2.3 %)": the predicted rate and its error; "" where none was predicted.
+std::string predicted_text(const NodeCount& count);
 
 // `results` are the runs, each once.
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results);

@@ -1,6 +1,7 @@
 // The results of a study as CSV files and as text for the terminal.
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/study/conditions.h"
 
 #include "study/scaling_files.h"
@@ -31,6 +32,17 @@ std::string line_of(const NodeCount& count) {
       fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
 }
 
+// Returns a line of what was predicted, with its error; "" where nothing was.
+std::string predicted_line(const Series& series) {
+  std::vector<std::string> all;
+  for (const NodeCount& count : series.counts) {
+    if (count.predicted) {
+      all.push_back(fmt::format("{} on {}", predicted_text(count), counted(count.nodes, "node")));
+    }
+  }
+  return all.empty() ? "" : fmt::format("predicted: {}\n", fmt::join(all, ", "));
+}
+
 std::string law_line(const char* name, const Law& law) {
   std::string text = fmt::format("{}: contention {:.4f}, coherency {:.6f}, error {:.1f} %", name,
                                  law.contention, law.coherency, 100 * law.error);
@@ -46,6 +58,12 @@ std::string estimate_text(const Estimate& estimate, double scale, int digits) {
   if (!estimate.half_width) return fmt::format("{:.{}f}", estimate.mean / scale, digits);
   return fmt::format("{:.{}f} ± {:.{}f}", estimate.mean / scale, digits,
                      *estimate.half_width / scale, digits);
+}
+
+std::string predicted_text(const NodeCount& count) {
+  if (!count.predicted) return "";
+  return fmt::format("{:.0f} ({:+.1f} %)", count.predicted->rate,
+                     100 * (count.predicted->rate / count.rate.mean - 1));
 }
 
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results) {
@@ -71,19 +89,23 @@ std::string summary_csv(const StudyPlan& plan, const std::vector<Series>& series
       "mode,{},nodes,ranks,repeats,{rate},{rate}_ci95,speedup,"
       "speedup_ci95,efficiency,efficiency_ci95,computation,communication,data,checkpoint,"
       "memory_bytes_per_s,added_{rate},added_memory_bytes_per_s,"
-      "node_hours_per_billion_{many}\n",
+      "node_hours_per_billion_{many},predicted_{rate},predicted_low,predicted_high\n",
       dimension_names(",", kModelAxes), fmt::arg("rate", unit.rate_key()),
       fmt::arg("many", unit.many));
   for (const Series& one : series) {
     for (const NodeCount& c : one.counts) {
+      const std::optional<Predicted>& said = c.predicted;
       csv += fmt::format(
           "{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
-          "{},{:.6g}\n",
+          "{},{:.6g},{},{},{}\n",
           name_of(one.mode), one.replica.extents_text(",", kModelAxes), c.nodes, c.ranks, c.repeats,
           c.rate.mean, cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width),
           c.efficiency.mean, cell(c.efficiency.half_width), c.shares.computation,
           c.shares.communication, c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean,
-          cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion(c));
+          cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion(c),
+          cell(said ? std::optional(said->rate) : std::nullopt),
+          cell(said ? std::optional(said->low) : std::nullopt),
+          cell(said ? std::optional(said->high) : std::nullopt));
     }
   }
   return csv;
@@ -97,6 +119,7 @@ std::string table_of(const std::vector<Series>& series, const std::vector<std::s
                     one.name(), "nodes", "ranks", "grid", one.unit.rate(), "speedup", "efficiency",
                     "comp%", "comm%", "data%", "ckpt%", "mem GB/s");
     for (const NodeCount& count : one.counts) text += line_of(count);
+    text += predicted_line(one);
     if (one.amdahl) text += law_line("Amdahl's law", *one.amdahl);
     if (one.universal) text += law_line("universal law", *one.universal);
     for (const std::string& remark : one.remarks) text += remark + "\n";

@@ -159,6 +159,10 @@ std::vector<PointResult> StudyFolder::results_of(const Point& point) const {
   return scaling::results_of(path_, plan_, point);
 }
 
+void StudyFolder::keep(const Predictions& predictions) const {
+  write_whole_file(path_ + "/predicted.json", predictions_text(predictions));
+}
+
 std::string StudyFolder::report(const std::vector<Point>& points) const {
   std::vector<PointResult> results;
   int done = 0;
@@ -174,6 +178,9 @@ std::string StudyFolder::report(const std::vector<Point>& points) const {
                  .runs = results,
                  .unit = unit_of(plan_),
                  .least_efficiency = plan_.efficiency};
+  const Predictions predictions = read_predictions(path_ + "/predicted.json");
+  add_predictions(page.series, predictions, plan_);
+  if (!predictions.points.empty()) page.facts.emplace_back("predicted for", predictions.machine);
   for (auto& fact : facts_of(results)) page.facts.push_back(std::move(fact));
   write_whole_file(path_ + "/points.csv", points_csv(plan_, results));
   write_whole_file(path_ + "/summary.csv", summary_csv(plan_, page.series));

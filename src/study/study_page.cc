@@ -41,6 +41,21 @@ PlotLine law_line(const std::string& name, const Law& law, const Series& series,
   return line;
 }
 
+// Returns what was predicted, against the measured rate that counts as 1.
+PlotLine predicted_line(const Series& series) {
+  PlotLine line{"predicted", {}, 3, true};
+  const double base = series.counts.front().rate.mean;
+  for (const NodeCount& count : series.counts) {
+    if (!count.predicted) continue;
+    const auto& [rate, low, high] = *count.predicted;
+    line.marks.push_back({static_cast<double>(count.nodes), rate / base,
+                          fmt::format("{}: {} {} predicted, {} to {}", counted(count.nodes, "node"),
+                                      plain_number(rate), series.unit.rate(), plain_number(low),
+                                      plain_number(high))});
+  }
+  return line;
+}
+
 Plot speedup_plot(const Series& series) {
   const NodeCount& base = series.counts.front();
   PlotLine measured{"measured", {}, 0}, ideal{"ideal", {}, 5, true, false};
@@ -60,6 +75,9 @@ Plot speedup_plot(const Series& series) {
   }
   if (series.universal) {
     plot.lines.push_back(law_line("universal law", *series.universal, series, base.rate.mean, 2));
+  }
+  if (PlotLine predicted = predicted_line(series); !predicted.marks.empty()) {
+    plot.lines.push_back(std::move(predicted));
   }
   plot.lines.push_back(measured);
   return plot;
@@ -105,6 +123,8 @@ Plot gain_plot(const Series& series, const std::string& title, const std::string
 }
 
 std::string rows_of(const Series& series) {
+  const bool planned = std::ranges::any_of(
+      series.counts, [](const NodeCount& count) { return count.predicted.has_value(); });
   std::vector<std::vector<std::string>> rows;
   for (const NodeCount& count : series.counts) {
     const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
@@ -115,11 +135,13 @@ std::string rows_of(const Series& series) {
                     percent(count.shares.communication), percent(count.shares.data),
                     percent(count.shares.checkpoint),
                     estimate_text(count.memory_bandwidth, 1e9, 1)});
+    if (planned) rows.back().push_back(predicted_text(count));
   }
-  return html_table(
-      {"nodes", "ranks", "grid", "repeats", series.unit.rate(), "speedup", "efficiency",
-       "computation", "exposed comm.", "data", "checkpoint", "memory, GB/s"},
-      rows);
+  std::vector<std::string> columns = {
+      "nodes",      "ranks",       "grid",          "repeats", series.unit.rate(), "speedup",
+      "efficiency", "computation", "exposed comm.", "data",    "checkpoint",       "memory, GB/s"};
+  if (planned) columns.push_back("predicted " + std::string(series.unit.rate()));
+  return html_table(columns, rows);
 }
 
 std::vector<std::string> row_of(const char* name, const Law& law) {

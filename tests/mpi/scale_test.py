@@ -96,10 +96,35 @@ class Scale(ProgramTest):
             self.assertIn(words, self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2",
                                                                   "--efficiency", share)))
         self.assertEqual(self.results(), before)
+        self.predictions()
         self.expect_done(*self.arguments("--mode", "strong", "--repeats", "3"))
         after = self.results()
         self.assertEqual({name: after[name] for name in before}, before)
         self.assertEqual(set(after) - set(before), {"strong-n1-d1p1t1-r3", "strong-n2-d2p1t1-r3"})
+
+    def predictions(self):
+        """A study that is done shows what a planner says of it, also when it is shown once more."""
+        flags = ("--mode", "strong,weak", "--repeats", "2")
+        self.assertTrue(all(row["predicted_tokens_per_s"] == "" for row in self.table("summary.csv")))
+        for more in (("--plan", "t4"), ()):
+            output = self.expect_done(*self.arguments(*flags, *more))
+            lines = re.findall(r"\npredicted: (\d+) \([-+][\d.]+ %\) on 1 node, (\d+) \([-+][\d.]+ %\) on 2 nodes\n", output)
+            self.assertEqual(len(lines), 2, output)
+            self.assertEqual(lines[0][0], lines[1][0])  # at one node strong and weak scaling are the same
+            rows = self.table("summary.csv")
+            for row, said in zip(rows, (word for line in lines for word in line)):
+                self.assertEqual(f"{float(row['predicted_tokens_per_s']):.0f}", said)
+                self.assertLess(float(row["predicted_low"]), float(row["predicted_tokens_per_s"]))
+                self.assertLess(float(row["predicted_tokens_per_s"]), float(row["predicted_high"]))
+            page = self.page()
+            self.assertIn("predicted forNVIDIA T4", page)
+            self.assertIn("tokens/s predicted, ", page)
+        # bad input: `scale --plan`: a machine that is not known | the nearest name | 2
+        self.expect_refusal(2, "did you mean", *self.arguments(*flags, "--plan", "t5"))
+        # bad input: `scale`: a damaged `predicted.json` | the file, and that `--plan` writes it anew | 5
+        (self.study / "predicted.json").write_text("{", encoding="utf-8")
+        self.expect_refusal(5, "predicted.json: damaged", *self.arguments(*flags))
+        self.expect_done(*self.arguments(*flags, "--plan", "t4"))
 
     def page(self):
         root = ElementTree.fromstring((self.study / "report.html").read_text(encoding="utf-8"))

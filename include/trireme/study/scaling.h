@@ -78,6 +78,13 @@ Estimate estimate(std::span<const double> repeats);
 // Returns the two-sided 95 % quantile of Student's t distribution; degrees >= 1.
 double student_t(int degrees);
 
+// What a planner said of the rate at one number of nodes, in units/s: nine of ten lie within.
+struct Predicted {
+  double rate = 0.0, low = 0.0, high = 0.0;
+
+  bool operator==(const Predicted&) const = default;
+};
+
 // All repeats at one number of nodes. Speedup and efficiency are relative to the fewest nodes of
 // the series: speedup = rate / rate there, efficiency = speedup / (nodes / nodes there).
 struct NodeCount {
@@ -92,6 +99,7 @@ struct NodeCount {
   TimeShares shares;  // of the time from one step to the next
   // Gain per node added since the previous count; nullopt for the first.
   std::optional<double> added_rate, added_bandwidth;
+  std::optional<Predicted> predicted = {};
 };
 
 // rate(n) = one_node * n / (1 + contention * (n - 1) + coherency * n * (n - 1)): Gunther's

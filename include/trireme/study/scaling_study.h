@@ -3,6 +3,7 @@
 //   points/NAME/config.ini      configuration of one point
 //   points/NAME/log             its output
 //   points/NAME/result.json     its result and conditions; once this is complete, the run is done
+//   predicted.json              what a planner said of the points (--plan)
 //   points.csv, summary.csv, report.html
 #pragma once
 
@@ -75,6 +76,14 @@ std::vector<PointResult> results_of(const std::string& folder, const StudyPlan& 
 // learning rate, one checkpoint at the end and no evaluation. Its run folder is `run_folder`.
 Config config_of(const StudyPlan& plan, const Point& point, const std::string& run_folder);
 
+// What a planner said of points, by their names (Point::name, of the first repeat).
+struct Predictions {
+  std::string machine;  // the device and the network that it was told
+  std::vector<std::pair<std::string, Predicted>> points;
+
+  bool operator==(const Predictions&) const = default;
+};
+
 class StudyFolder {
  public:
   // Creates the folder or continues in it, and keeps it locked while the object lives. `plan` must
@@ -88,6 +97,8 @@ class StudyFolder {
   // configuration.
   void begin(const Point& point) const;
   std::vector<PointResult> results_of(const Point& point) const;  // empty: not done
+  // Keeps predictions in the folder, for this report and later ones.
+  void keep(const Predictions& predictions) const;
   // Writes points.csv, summary.csv and report.html for the points that are done. Returns the same
   // as text for a terminal.
   std::string report(const std::vector<Point>& points) const;
