@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Steps and memory of this host's ranks beside what `trireme plan` says of them.
 
-usage: perf/planner_host.py [--description FILE] [--rates FILE] [--results FILE] [--repeats N] [--only NAME,...]
-                            [--markdown FILE]
+usage: perf/planner_host.py [--images ARCHIVE] [--rate RATE] [--results FILE] [--repeats N] [--only NAME,...]
+                            [--seconds S] [--markdown FILE]
        perf/planner_host.py --report FILE [--markdown FILE]
 
-The description is that of one thread (`trireme bench ops --describe`, which takes two minutes), the rates those of two
-ranks of one node (`trireme topo probe`); both are made beside FILE unless they are given. Each row is a training of a
-few steps on one or two ranks; all rows run once before any runs again, so that a busy minute does not fall on one row
-alone. Step is the median of a run's steps but for the first three; of the repeats it is the median, with the spread. A
-line of FILE is a run; the same command goes on where it was ended. Nothing is fitted to these rows.
+Each row is a training of a few steps. Rows of one and two ranks run on this host; with --rate (100mbit), those of four
+ranks run on four nodes of the emulated network, whose links have it (needs root, and slurmctld). Rows of pictures need
+CIFAR-10: --images cifar10-jpeg.tar.xz. Each repeat describes the host anew for one thread of one, two and four ranks
+that share it (`trireme bench ops --describe`, --seconds each) and measures the rates of the network (`trireme topo
+probe`), then predicts and runs all rows, so that a busy minute falls on all alike. A step is the median of a run's steps
+but for the first three; of predicted and measured steps the medians of the repeats count. A line of FILE is a run; the
+same command goes on where it was ended. Nothing is fitted to these rows.
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-from collectives import PROGRAM, Results, tell
+from collectives import PROGRAM, Network, Results, bits, tell
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIRST = 3
@@ -28,12 +31,14 @@ GPT = {"model.layers": 6, "model.width": 384, "model.heads": 6, "model.context":
 LLAMA = {"model.preset": "test-llama", "model.layers": 6, "model.width": 384, "model.heads": 6, "model.context": 256,
          "batch.global": 8, "batch.micro": 2}
 BERT = {"model.family": "bert", "model.preset": "bert-small", "model.context": 128, "batch.global": 16, "batch.micro": 4}
+PICTURES = {"model.family": "mobilenet_v2", "model.preset": "mobilenet_v2-cifar", "batch.global": 128, "batch.micro": 32}
 # By name: ranks, and the keys. A layout is given whole, so that the plan has nothing to choose.
 ROWS = {"gpt": (1, GPT),
         "gpt bf16": (1, {**GPT, "run.precision": "bf16"}),
         "gpt recomputed": (1, {**GPT, "recompute.mode": "full"}),
         "llama": (1, LLAMA),
         "bert": (1, BERT),
+        "mobilenet_v2": (1, PICTURES),
         "gpt data 2": (2, {**GPT, "grid.data": 2}),
         "gpt tensor 2": (2, {**GPT, "grid.tensor": 2}),
         "gpt pipeline 2": (2, {**GPT, "grid.pipeline": 2}),
@@ -41,7 +46,13 @@ ROWS = {"gpt": (1, GPT),
         "gpt shards 1": (2, {**GPT, "grid.data": 2, "shard.stage": 1}),
         "gpt shards 3": (2, {**GPT, "grid.data": 2, "shard.stage": 3}),
         "llama tensor 2 sequence": (2, {**LLAMA, "grid.tensor": 2, "grid.sequence_parallel": "true"}),
-        "bert data 2": (2, {**BERT, "grid.data": 2})}
+        "bert data 2": (2, {**BERT, "grid.data": 2}),
+        "mobilenet_v2 data 2": (2, {**PICTURES, "grid.data": 2}),
+        "gpt data 4": (4, {**GPT, "grid.data": 4}),
+        "gpt shards 1 of 4": (4, {**GPT, "grid.data": 4, "shard.stage": 1}),
+        "gpt shards 3 of 4": (4, {**GPT, "grid.data": 4, "shard.stage": 3}),
+        "gpt data 2 tensor 2": (4, {**GPT, "grid.data": 2, "grid.tensor": 2}),
+        "bert data 2 pipeline 2": (4, {**BERT, "grid.data": 2, "grid.pipeline": 2})}
 
 
 def flags(keys):
@@ -56,19 +67,17 @@ def whole(keys):
 
 
 class Study:
-    def __init__(self, options, results, scratch):
-        self.options, self.results, self.scratch = options, results, scratch
+    def __init__(self, options, results, scratch, network):
+        self.options, self.results, self.scratch, self.network = options, results, scratch, network
         text = scratch / "text.txt"
         text.write_text("".join(page.read_text(encoding="utf-8") for page in sorted(ROOT.glob("*/*.md"))) * 4, encoding="utf-8")
-        self.run("prepare", "--input", text, "--output", scratch / "data", "--tokenizer", "byte")
-        self.data = scratch / "data" / "train.h5"
-        beside = options.results.resolve().parent
-        self.description = options.description or beside / "planner_device.json"
-        self.rates = options.rates or beside / "planner_rates.json"
-        if not self.description.exists():
-            self.run("bench", "ops", "--describe", self.description, "--threads", "1")
-        if not self.rates.exists():
-            self.run("topo", "probe", "--network", self.rates, ranks=2)
+        self.run("prepare", "--input", text, "--output", scratch / "text", "--tokenizer", "byte")
+        if options.images:
+            self.run("prepare", "--images", options.images, "--output", scratch / "pictures", "--size", "32")
+        only = [name for name in options.only.split(",") if name]
+        self.rows = {name: (ranks, keys) for name, (ranks, keys) in ROWS.items()
+                     if (not only or name in only) and (ranks < 4 or network)
+                     and (options.images or "mobilenet_v2" not in name)}
 
     def run(self, *words, ranks=1):
         launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
@@ -77,29 +86,48 @@ class Study:
             sys.exit(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
         return done.stdout
 
-    def plan(self, ranks, keys):
+    def on(self, ranks, *words):
+        """On this host, or with four ranks on the network's nodes."""
+        if ranks == 4:
+            return self.network.start("1 2 3 4", *words, timeout=300, name="planner")
+        return self.run(*words, ranks=ranks)
+
+    def describe(self, ranks):
+        """What the plan is told of so many ranks: flags. Rates of one rank are of none."""
+        device, rates = self.scratch / f"device_{ranks}.json", self.scratch / f"rates_{ranks}.json"
+        self.run("bench", "ops", "--describe", device, "--threads", 1, "--seconds", self.options.seconds, ranks=ranks)
+        told = ["--description", device]
+        if ranks > 1:
+            self.on(ranks, "topo", "probe", "--network", rates)
+            told += ["--network", rates]
+        return [*told, *(("--nodes", 4, "--ranks-per-node", 1) if ranks == 4 else ("--nodes", 1))]
+
+    def data(self, keys):
+        return self.scratch / ("pictures" if keys.get("model.family") == "mobilenet_v2" else "text") / "train.h5"
+
+    def plan(self, told, keys):
         out = self.scratch / "plan.json"
-        self.run("plan", "--description", self.description, "--network", self.rates, "--ranks-per-node", ranks, "--nodes", 1, "--best",
-                 1, "--json", out, "--data.train", self.data, *flags(whole(keys)))
+        self.run("plan", *told, "--best", 1, "--json", out, "--data.train", self.data(keys), *flags(whole(keys)))
         layout = json.loads(out.read_text(encoding="utf-8"))["points"][0]["layouts"][0]
         return layout["step_s"], layout["bytes"]
 
     def measure(self, ranks, keys):
+        # A run chooses algorithms for the network that it is told; nodes of one host are told of none.
+        network = ("--comm.network", self.scratch / "rates_4.json") if ranks == 4 else ()
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             run = pathlib.Path(folder) / "run"
-            self.run("train", "--data.train", self.data, "--run.folder", run, "--run.steps", FIRST + 8, "--run.threads", 1,
-                     "--eval.every", 0, "--checkpoint.every", 1000, *flags(whole(keys)), ranks=ranks)
+            self.on(ranks, "train", "--data.train", self.data(keys), "--run.folder", run, "--run.steps", FIRST + 8, "--run.threads", 1,
+                    "--eval.every", 0, "--checkpoint.every", 1000, *network, *flags(whole(keys)))
             steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         steps = [step for step in steps if "step_s" in step][FIRST:]
         return statistics.median(step["step_s"] for step in steps), sum(steps[-1]["memory"].values())
 
     def run_all(self):
-        only = [name for name in self.options.only.split(",") if name]
         for repeat in range(self.options.repeats):
-            for name, (ranks, keys) in ROWS.items():
-                if (only and name not in only) or self.results.has((name, repeat)):
-                    continue
-                predicted, planned_bytes = self.plan(ranks, keys)
+            left = {name: row for name, row in self.rows.items() if not self.results.has((name, repeat))}
+            told = {ranks: self.describe(ranks) for ranks in sorted({ranks for ranks, _ in left.values()})}
+            for name, (ranks, keys) in left.items():
+                predicted, planned_bytes = self.plan(told[ranks], keys)
                 seconds, held = self.measure(ranks, keys)
                 self.results.add({"row": name, "repeat": repeat, "ranks": ranks, "predicted": predicted, "step": seconds,
                                   "planned_bytes": planned_bytes, "bytes": held})
@@ -107,7 +135,8 @@ class Study:
 
 
 def report(lines):
-    text = "| | ranks | predicted, ms | measured, ms | spread | error | memory, error |\n|---|---|---|---|---|---|---|\n"
+    text = ("| | ranks | predicted, ms | measured, ms | spread, % | error, % | memory, error, % |\n"
+            "|---|---|---|---|---|---|---|\n")
     errors = []
     for name in dict.fromkeys(line["row"] for line in lines):
         mine = [line for line in lines if line["row"] == name]
@@ -115,15 +144,18 @@ def report(lines):
         step, predicted = statistics.median(steps), statistics.median(line["predicted"] for line in mine)
         errors.append(abs(predicted / step - 1))
         memory = mine[-1]["planned_bytes"] / mine[-1]["bytes"] - 1
-        text += (f"| {name} | {mine[-1]['ranks']} | {1e3 * predicted:.1f} | {1e3 * step:.1f} | {1e3 * min(steps):.1f} to "
-                 f"{1e3 * max(steps):.1f} | {100 * (predicted / step - 1):+.1f} % | {100 * memory:+.1f} % |\n")
-    return text + f"\nmean error {100 * statistics.mean(errors):.1f} %, worst {100 * max(errors):.1f} %\n"
+        spread = (max(steps) - min(steps)) / step
+        text += (f"| {name} | {mine[-1]['ranks']} | {1e3 * predicted:.1f} | {1e3 * step:.1f} | {100 * spread:.0f} | "
+                 f"{100 * (predicted / step - 1):+.1f} | {100 * memory:+.2f} |\n")
+    near = sum(error <= 0.1 for error in errors)
+    return text + f"\n{near} of {len(errors)} rows within 10 %; mean error {100 * statistics.mean(errors):.1f} %, worst {100 * max(errors):.1f} %\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--description", type=pathlib.Path)
-    parser.add_argument("--rates", type=pathlib.Path)
+    parser.add_argument("--images", type=pathlib.Path)
+    parser.add_argument("--rate", default="")
+    parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("planner_host.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
@@ -132,8 +164,9 @@ def main():
     options = parser.parse_args()
     results = Results(options.report or options.results, ("row", "repeat"))
     if not options.report:
-        with tempfile.TemporaryDirectory(prefix="trireme_planner.") as scratch:
-            Study(options, results, pathlib.Path(scratch)).run_all()
+        with tempfile.TemporaryDirectory(prefix="trireme_planner.") as scratch, (
+                Network(bits(options.rate)) if options.rate else contextlib.nullcontext()) as network:
+            Study(options, results, pathlib.Path(scratch), network).run_all()
     tell(report(results.lines), options.markdown)
 
 

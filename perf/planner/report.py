@@ -1,5 +1,7 @@
 """Prints predictions beside published figures."""
 
+import math
+import statistics
 from dataclasses import dataclass
 
 
@@ -11,6 +13,10 @@ class Timed:
 
     def error(self, which):
         return getattr(self, which) / self.row.seconds - 1
+
+    def factor(self):
+        """How far off the half's prediction is, either way: 0.1 is a tenth."""
+        return abs(math.log(self.half / self.row.seconds))
 
 
 def ranks(values):
@@ -72,6 +78,23 @@ def times(timed, with_rows):
         line("all", part)
         if with_rows:
             rows(part)
+    intervals(timed)
+
+
+def intervals(timed):
+    """An interval for each row that was not fitted, from those of other tables that were not fitted either: nine of ten of
+    their errors are smaller. Says how many rows lie within."""
+    blind = [each for each in timed if each.row.specified and not each.row.fitted_half]
+    widths, within = [], 0
+    for one in blind:
+        others = sorted(each.factor() for each in blind if each.row.table != one.row.table)
+        if len(others) < 10:
+            continue
+        widths.append(others[min(len(others), math.ceil(0.9 * (len(others) + 1))) - 1])
+        within += one.factor() <= widths[-1]
+    if widths:
+        print(f"\nIntervals that nine of ten errors of other tables' rows lie within, none fitted: {within} of {len(widths)} rows lie "
+              f"within theirs,\n{100 * within / len(widths):.0f} %; half of it is {100 * statistics.median(widths):.1f} % in the median")
 
 
 def rows(timed):
