@@ -14,6 +14,9 @@ namespace trireme::cli {
 // Called with all outputs of a command before it prints. Where one of them is standard output (-),
 // lines for people go to standard error. Throws ConfigError where one name is given for several.
 void begin_outputs(std::initializer_list<std::string_view> paths);
+// Throws ConfigError where an output would replace a file that the command reads.
+void keep_inputs(std::initializer_list<std::string_view> inputs,
+                 std::initializer_list<std::string_view> outputs);
 
 // One of them, taken before the work whose results it gets, so that what cannot be written is told
 // before that work is done. Members throw RunFolderError.

@@ -71,17 +71,11 @@ std::vector<int> nodes_of(const std::string& text) {
 std::vector<PlannedNodes> plan_nodes(const Planner& planner, const std::vector<int>& nodes,
                                      int best) {
   // Composed costs only rank, so more are dry-run whole than are shown.
-  constexpr int kDryRun = 10, kDryRunOfMany = 5;
-  plan::LayoutSearch search =
-      planner.search(std::max(best, nodes.size() == 1 ? kDryRun : kDryRunOfMany));
+  constexpr int kDryRun = 10;
+  plan::LayoutSearch search = planner.search(std::max(best, kDryRun));
   std::vector<PlannedNodes> all;
   for (const int count : nodes) {
-    const std::int64_t ranks = std::int64_t{count} * planner.ranks_of_node();
-    if (ranks > kMostGridRanks) {
-      throw ConfigError(fmt::format("{} nodes of {} ranks are more than {} ranks", count,
-                                    planner.ranks_of_node(), kMostGridRanks));
-    }
-    PlannedNodes planned{planner.scale(count), search.find(static_cast<int>(ranks))};
+    PlannedNodes planned{planner.scale(count), search.find(planner.ranks_of_island(count))};
     if (std::ssize(planned.found.best) > best) {
       planned.found.best.resize(static_cast<std::size_t>(best));
     }
@@ -109,10 +103,9 @@ void write_json(NamedOutput& output, const Planner& planner, const std::vector<P
 }
 
 // What a run's trace would show (log.trace), of the first tensor rank of each stage.
-void write_trace(const std::string& path, const Planner& planner, const plan::Layout& layout) {
+void write_trace(ChromeTraceFile& file, const Planner& planner, const plan::Layout& layout) {
   std::vector<Trace> traces;
   const plan::PlannedLayout planned = planner.forecast(layout, &traces);
-  ChromeTraceFile file(path);
   for (std::size_t stage = 0; stage < traces.size(); ++stage) {
     const int place = planned.step.stages[stage].place;
     std::vector<std::string> where;
@@ -177,6 +170,8 @@ bool asks_for_campaign(const PlanArguments& given) {
 ExitStatus show_plan(const PlanArguments& given) {
   if (given.calibrate) return calibrate_plan(given.runs, given.request, given.output);
   NamedOutput json(given.json), output(given.output);
+  std::optional<ChromeTraceFile> trace;
+  if (!given.trace.empty()) trace.emplace(given.trace);
   const std::vector<int> nodes = nodes_of(given.nodes);
   const Planner planner(given.request, given.config, given.keys);
   print_line(planner.description());
@@ -184,10 +179,7 @@ ExitStatus show_plan(const PlanArguments& given) {
   if (json.is_there()) write_json(json, planner, all);
   const auto chosen = std::ranges::find_if(
       all.rbegin(), all.rend(), [](const PlannedNodes& one) { return !one.found.best.empty(); });
-  if (chosen == all.rend()) {
-    throw ConfigError(fmt::format("memory: nothing fits on {}: {}", counted(nodes.back(), "node"),
-                                  planner.nearest_that_fits(nodes.back(), all.back().found)));
-  }
+  if (chosen == all.rend()) planner.refuse_all(nodes.back(), all.back().found);
   const std::vector<plan::PlannedLayout>& best = chosen->found.best;
   if (best.size() > 1) print_line(plan::why_faster(best[0], best[1]));
   if (asks_for_campaign(given)) {
@@ -197,7 +189,7 @@ ExitStatus show_plan(const PlanArguments& given) {
     }
   }
   if (given.explain) explain(planner, *chosen);
-  if (!given.trace.empty()) write_trace(given.trace, planner, best[0].layout);
+  if (trace) write_trace(*trace, planner, best[0].layout);
   if (output.is_there()) {
     output.write_whole(config_to_ini(planner.planned_config(best[0])));
   }
@@ -248,7 +240,10 @@ Work parse_plan(const Arguments& arguments) {
                                       : "plan takes no folders, but with --calibrate");
   }
   require_single_process("plan");
+  if (!given.time.empty()) read_time_limit(given.time, "--time");  // before a long search
   begin_outputs({given.json, given.output, given.trace});
+  keep_inputs({given.request.description, options.config_file()},
+              {given.json, given.output, given.trace});
   return {.alone = [given = std::move(given)] { return show_plan(given); }, .on_ranks = {}};
 }
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/job/job_script.h"
@@ -44,6 +45,23 @@ plan::SiteDescription site_of(const PlanRequest& request) {
 
 plan::DeviceDescription device_of(const plan::SiteDescription& site, const Config& config) {
   return config.run.precision == "tf32" ? plan::with_tf32(site.device) : site.device;
+}
+
+// What the user says of the device must not contradict its description.
+void check_device(const Config& config, const GivenKeys& keys,
+                  const plan::DeviceDescription& device) {
+  const std::string& wanted = config.run.device;
+  if (wanted != "auto" && (wanted == "cuda") != device.gpu) {
+    throw ConfigError(fmt::format("run.device is {}, but {} is a {}: leave it out", wanted,
+                                  printable(device.name), device.gpu ? "GPU" : "processor"));
+  }
+  const std::optional<int> threads = config.run.threads;
+  if (!device.gpu && keys.contains("run.threads") && threads && *threads != device.threads) {
+    throw ConfigError(fmt::format(
+        "run.threads is {}, but {} was measured with {}: describe it with as many (trireme bench "
+        "ops --describe FILE --threads {})",
+        *threads, printable(device.name), device.threads, *threads));
+  }
 }
 
 std::string_view words_of(plan::Evidence evidence) {
@@ -153,7 +171,8 @@ void add_plan_options(Options& options, PlanRequest& request) {
               "(dgx-a100), both (hdr200-2:1+dgx-a100), or files as comm.network takes them; empty: "
               "comm.network, or what is usual for the device");
   options.add("memory", request.memory, "GiB",
-              "of a rank's GPU, or of a node without; auto: what the device has", above(0));
+              "of a rank's GPU, or of a node without; auto: what the device has",
+              between(0.001, 1e6));
   options.paths({"description"});
 }
 
@@ -167,6 +186,7 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
       costs_(std::make_shared<plan::DeviceCosts>(device_of(site, config_))),
       model_(models::resolve(config_.model, facts_to_check(config_))) {
   if (!keys_.contains("grid.cut")) config_.grid.cut = {};
+  check_device(config_, keys_, device());
   check_config_without_data(config_);
   const bool gpu = device().gpu;
   ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : device().ranks);
@@ -176,6 +196,12 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
   network_.nccl = gpu && config_.comm.backend != "mpi";
   const double whole = request.memory ? *request.memory * kGib : device().memory;
   memory_ = gpu ? whole : whole / ranks_of_node_ - kProcessBytes;
+  if (memory_ <= 0.0) {
+    throw ConfigError(fmt::format(
+        "memory: a rank has {:.2f} GiB of its node, and the program itself takes {:.2f}: give more "
+        "--memory, or fewer --ranks-per-node",
+        whole / ranks_of_node_ / kGib, kProcessBytes / kGib));
+  }
   dry_ = {.threads = std::max(1, device().threads),
           .gpu_memory = gpu ? static_cast<std::int64_t>(whole) : 0,
           .nccl = network_.nccl};
@@ -185,6 +211,12 @@ std::string Planner::description() const {
   std::string text =
       fmt::format("{} ({}), {} a node, {:.1f} GiB for a rank; network {}", device().title,
                   words_of(device().evidence), ranks_of_node_, memory_ / kGib, network_.name);
+  for (const WeightedPath& data : config_.data.train) {
+    if (!model_.data.vocabulary || look_ahead(data.path, ExitStatus::kUsage).is_there()) continue;
+    text += fmt::format("; {} is not here: a vocabulary of {} is assumed", shown(data.path),
+                        *model_.data.vocabulary);
+    break;
+  }
   if (!device().gpu && device().ranks != ranks_of_node_) {
     text +=
         fmt::format("; it was measured with {} a node, whose memory they share", device().ranks);
@@ -262,7 +294,7 @@ std::vector<std::string> Planner::sensitivities(const plan::PlannedLayout& plann
   lines.push_back(
       told("with links twice as fast", twice(2.0, 1.0, 1).forecast(planned.layout).step.seconds));
   const Planner roomy = twice(1.0, 2.0, 1);
-  const plan::LayoutsFound found = roomy.search(1).find(nodes * ranks_of_node_);
+  const plan::LayoutsFound found = roomy.search(1).find(ranks_of_island(nodes));
   if (!found.best.empty()) {
     const plan::PlannedLayout& best = found.best.front();
     const bool gains = best.step.seconds < now;
@@ -300,30 +332,58 @@ double Planner::checkpoint_bytes() const {
   return 4.0 * (1 + states) * static_cast<double>(model_.plan.parameters);
 }
 
-PlannedNodes Planner::best_on(int nodes, int kept) const {
-  PlannedNodes planned{scale(nodes), search(kept).find(nodes * ranks_of_node_)};
-  if (!planned.found.best.empty()) return planned;
-  throw ConfigError(fmt::format("memory: nothing fits on {}: {}", counted(nodes, "node"),
-                                nearest_that_fits(nodes, planned.found)));
+int Planner::ranks_of_island(int nodes) const {
+  const std::int64_t ranks = std::int64_t{nodes} * ranks_of_node_;
+  if (ranks > kMostGridRanks) {
+    throw ConfigError(fmt::format("{} of {} are more than {} ranks", counted(nodes, "node"),
+                                  counted(ranks_of_node_, "rank"), kMostGridRanks));
+  }
+  const int islands = config_.grid.islands;
+  if (ranks % islands != 0) {
+    throw ConfigError(fmt::format("grid.islands is {}, which does not divide the {} of {}", islands,
+                                  counted(ranks, "rank"), counted(nodes, "node")));
+  }
+  return static_cast<int>(ranks / islands);
 }
 
-std::string Planner::nearest_that_fits(int nodes, const plan::LayoutsFound& found) const {
+PlannedNodes Planner::best_on(int nodes, int kept) const {
+  PlannedNodes planned{scale(nodes), search(kept).find(ranks_of_island(nodes))};
+  if (planned.found.best.empty()) refuse_all(nodes, planned.found);
+  return planned;
+}
+
+void Planner::refuse_all(int nodes, const plan::LayoutsFound& found) const {
+  const std::string on = counted(nodes, "node");
+  if (!found.smallest) {
+    throw ConfigError(fmt::format("no layout suits on {}: {}", on, why_none_suits(nodes)));
+  }
   plan::LayoutSearch larger = search(1);
   std::int64_t more = nodes;
-  for (int i = 0; i < kMostDoublings && found.tried > 0; ++i) {
+  for (int i = 0; i < kMostDoublings; ++i) {
     more *= 2;
     if (more * ranks_of_node_ > kMostGridRanks) break;
-    if (!larger.find(static_cast<int>(more) * ranks_of_node_).best.empty()) {
-      return fmt::format("it fits on {} nodes", more);
+    if (!larger.find(ranks_of_island(static_cast<int>(more))).best.empty()) {
+      throw ConfigError(fmt::format("memory: nothing fits on {}: it fits on {} nodes", on, more));
     }
   }
-  if (!found.smallest) {
-    return "no layout suits batch.global, the model and the keys that are given: leave some out";
+  throw ConfigError(fmt::format(
+      "memory: nothing fits on {}: a rank needs {:.1f} GiB or more ({}), a rank has {:.1f}: give "
+      "{} with more memory or a smaller model",
+      on, found.smallest->estimated_bytes / kGib, layout_flags(found.smallest->layout),
+      memory_ / kGib, device().gpu ? "GPUs" : "nodes"));
+}
+
+// The reason of the first layout that the keys allow.
+std::string Planner::why_none_suits(int nodes) const {
+  const plan::LayoutSpace space = layout_space(config_, keys_, model_, ranks_of_node_);
+  const int ranks = ranks_of_island(nodes);
+  for (const plan::Layout& layout : plan::layouts_of(space, ranks)) {
+    std::string why_not;
+    if (!layout_input(config_, model_, layout, dry_, &why_not)) return why_not;
   }
   return fmt::format(
-      "a rank needs {:.1f} GiB or more ({}), a rank has {:.1f}: give a larger GPU or "
-      "a smaller model",
-      found.smallest->estimated_bytes / kGib, layout_flags(found.smallest->layout), memory_ / kGib);
+      "the keys of the layout that are given, batch.global {} and {} blocks leave no grid of {}",
+      config_.batch.global, model_.plan.blocks.size(), counted(ranks, "rank"));
 }
 
 }  // namespace trireme::cli

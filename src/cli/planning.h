@@ -59,16 +59,19 @@ class Planner {
   // A checkpoint's bytes: parameters, and the optimizer's states.
   double checkpoint_bytes() const;
 
-  // Searches on so many nodes. Throws ConfigError where nothing fits, which says what would.
+  // The ranks of an island's grid on so many nodes. Throws ConfigError where there is none.
+  int ranks_of_island(int nodes) const;
+  // Searches on so many nodes. Throws as refuse_all does where nothing fits.
   PlannedNodes best_on(int nodes, int kept) const;
-  // What would fit where nothing does.
-  std::string nearest_that_fits(int nodes, const plan::LayoutsFound& found) const;
+  // Throws ConfigError: nothing that was found fits, and what would.
+  [[noreturn]] void refuse_all(int nodes, const plan::LayoutsFound& found) const;
 
  private:
   Planner(const plan::SiteDescription& site, const PlanRequest& request, Config config,
           GivenKeys keys);
   Planner twice(double links, double memory, int batch) const;
   plan::LayoutSearchOptions options(int kept) const;
+  std::string why_none_suits(int nodes) const;
 
   Config config_;
   GivenKeys keys_;

@@ -12,6 +12,7 @@
 #include "trireme/base/usual_threads.h"
 #include "trireme/setup/run_layouts.h"
 #include "trireme/study/scaling_study.h"
+#include "trireme/tasks/task.h"
 #include "trireme/train/signals.h"
 
 #include "cli/cluster_limits.h"
@@ -195,6 +196,12 @@ ExitStatus run_study(const ScaleArguments& given) {
   const std::string output = fs::absolute(given.output).lexically_normal().string();
   if (given.dry_run) {
     show_points(plan, points, launch, output);
+    if (given.plan.empty()) return ExitStatus::kDone;
+    for (const auto& [name, said] : predict(given, plan, points, launch).points) {
+      print_line(fmt::format("{}: {} to {} {} are predicted", name, short_number(said.low),
+                             short_number(said.high),
+                             tasks::task_of(plan.config.model).unit().rate()));
+    }
     return ExitStatus::kDone;
   }
   // A study that is done can be shown where it could not be run.

@@ -245,15 +245,29 @@ double LayoutEstimate::step_seconds(const Layout& layout, const Blocks& blocks, 
   if (layout.schedule == "interleaved") idle /= layout.chunks;
   if (layout.schedule == "zb-h1") idle /= 3.0;
   if (layout.schedule == "zb-v") idle /= 6.0;
-  double seconds = micro_batches * slowest + idle;
+  double filling = 0.0;
   if (stages > 1 && blocks.block.sent > 0.0) {
     NetworkCosts& network = network_of(layout.grid);
     const int next = layout.grid.stride(Axis::kPipeline);
-    const CommunicationCost message =
-        network.cost("send", GroupLabel("pipeline", Span(Axis::kPipeline), Purpose::kActivations),
-                     {0, next}, static_cast<std::size_t>(blocks.block.sent));
-    seconds += 2.0 * (stages - 1) * layout.chunks * (message.latency + message.flow);
+    const auto node_of = [&](int stage) { return stage * next / network.network().ranks_of_node; };
+    for (int stage = 0; stage + 1 < stages;) {
+      // Neighbours within a node cost alike, and so do those on two.
+      const bool leaves = node_of(stage) != node_of(stage + 1);
+      int alike = 1;
+      while (stage + alike + 1 < stages &&
+             leaves == (node_of(stage + alike) != node_of(stage + alike + 1))) {
+        ++alike;
+      }
+      const CommunicationCost message = network.cost(
+          "send", GroupLabel("pipeline", Span(Axis::kPipeline), Purpose::kActivations),
+          {stage * next, (stage + 1) * next}, static_cast<std::size_t>(blocks.block.sent));
+      filling += 2.0 * alike * layout.chunks * (message.latency + message.flow);
+      // Activations to the next stage and gradients to the one before share a stage's way out.
+      slowest = std::max(slowest, 2.0 * layout.chunks * message.flow);
+      stage += alike;
+    }
   }
+  const double seconds = micro_batches * slowest + idle + filling;
   const double backward = blocks.block.backward * std::max(1, blocks.middle / stages);
   const double shards =
       layout.shard_stage >= 1 ? static_cast<double>(layout.grid[Axis::kShard]) : 1.0;

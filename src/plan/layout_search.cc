@@ -24,8 +24,8 @@ double doubt_of(const Layout& layout) {
 // The same where a dry run of the kind has told how far off they are. What they call smaller than
 // the second is dry-run whole without a look at its first stage.
 constexpr double kLessDoubt = 1.05, kNoDoubt = 0.9;
-// Layouts are dry-run whole until so many fit, or so many times as many did not.
-constexpr std::size_t kMostMisses = 12;
+// Layouts are dry-run until as many fit as are kept, or so many did not.
+constexpr std::size_t kMostMisses = 120;
 constexpr std::size_t kAtOnce = 4;  // a constant, so that all machines find the same
 // A cut of its own has to be so much faster than that which follows from the model alone.
 constexpr double kWorthACut = 0.99;
@@ -51,7 +51,7 @@ struct Schedule {
 };
 
 std::vector<Schedule> schedules_of(const LayoutSpace& space, int stages, int micro_batches) {
-  if (stages == 1) return {{"1f1b", 1}};
+  if (stages == 1 && !space.schedule && space.chunks.value_or(1) == 1) return {{"1f1b", 1}};
   std::vector<Schedule> found;
   const auto add = [&](const std::string& name, int chunks) {
     if (space.schedule && *space.schedule != name) return;
@@ -74,7 +74,7 @@ std::vector<std::pair<int, int>> shards_of(const LayoutSpace& space, int data, i
     return stage == 3 ? std::vector<std::pair<int, int>>() : std::vector{std::pair{stage, 1}};
   }
   std::vector<std::pair<int, int>> found;
-  for (const int stage : given_or(space.shard_stage, {0, 1, 2, 3})) {
+  for (const int stage : given_or(space.shard_stage, space.shard_stages)) {
     if (stage == 0) {
       if (!space.shard_group) found.emplace_back(0, 1);
       continue;
@@ -169,7 +169,8 @@ class LayoutSearch::Impl {
         candidates.push_back(planned);
       }
     }
-    std::ranges::stable_sort(candidates, {}, &PlannedLayout::estimate);
+    slower_.clear();  // of another number of ranks
+    least_slower_ = 1.0;
     dry_run_best(candidates, found);
     const auto sort = [&] {
       std::ranges::stable_sort(found.best, {},
@@ -206,27 +207,52 @@ class LayoutSearch::Impl {
            (known == corrections_.end() ? 1 / doubt_of(planned.layout) : known->second);
   }
 
+  // What decides how far composed times are from replayed ones: links that stages or tensor ranks
+  // wait for.
+  static std::pair<int, int> grid_of(const Layout& layout) {
+    return {layout.grid[Axis::kPipeline], layout.grid[Axis::kTensor]};
+  }
+  // The composed time, corrected by the best that a replay on such a grid said; on grids without
+  // one, by the best of all.
+  double expected_seconds(const PlannedLayout& planned) const {
+    const auto known = slower_.find(grid_of(planned.layout));
+    return planned.estimate * (known == slower_.end() ? least_slower_ : known->second);
+  }
+
   // Dry-runs the candidates whole, the first ones first, several at once, until enough fit.
   void dry_run_best(std::vector<PlannedLayout>& candidates, LayoutsFound& found) {
     const auto kept = static_cast<std::size_t>(options_.kept);
-    std::size_t next = 0, misses = 0;
-    while (found.best.size() < kept && misses <= kMostMisses * kept) {
+    std::size_t misses = 0;
+    while (found.best.size() < kept && misses <= kMostMisses) {
+      // What was dry-run has told more of the others.
+      std::ranges::stable_sort(candidates, {},
+                               [&](const PlannedLayout& one) { return expected_seconds(one); });
       std::vector<Tried> tried;
-      for (; next < candidates.size() && tried.size() < std::min(kAtOnce, kept - found.best.size());
-           ++next) {
-        if (expected_bytes(candidates[next]) > kLessDoubt * options_.memory) {
+      std::size_t taken = 0;
+      for (;
+           taken < candidates.size() && tried.size() < std::min(kAtOnce, kept - found.best.size());
+           ++taken) {
+        PlannedLayout& candidate = candidates[taken];
+        const double bytes = expected_bytes(candidate);
+        if (bytes > kLessDoubt * options_.memory) {
           ++found.too_large;
-        } else {
-          const bool looks = expected_bytes(candidates[next]) > kNoDoubt * options_.memory ||
-                             !corrections_.contains(kind_of(candidates[next].layout));
-          tried.push_back({.planned = std::move(candidates[next]), .looks = looks});
+          continue;
         }
+        const bool looks =
+            bytes > kNoDoubt * options_.memory || !corrections_.contains(kind_of(candidate.layout));
+        tried.push_back({.planned = std::move(candidate), .looks = looks});
       }
+      candidates.erase(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(taken));
       if (tried.empty()) return;
       in_parallel(tried.size(), [&](std::size_t i) { dry_run_whole(tried[i]); });
       for (Tried& one : tried) {
         if (one.correction) corrections_[kind_of(one.planned.layout)] = *one.correction;
         if (one.fits) {
+          const PlannedLayout& planned = one.planned;
+          const double slower = planned.step.seconds / planned.estimate;
+          const auto [known, added] = slower_.try_emplace(grid_of(planned.layout), slower);
+          known->second = std::min(known->second, slower);
+          least_slower_ = std::min(least_slower_, slower);
           found.best.push_back(std::move(one.planned));
         } else {
           ++misses;
@@ -277,6 +303,8 @@ class LayoutSearch::Impl {
   LayoutSearchOptions options_;
   LayoutEstimate estimate_;
   std::map<Kind, double> corrections_;
+  std::map<std::pair<int, int>, double> slower_;
+  double least_slower_ = 1.0;
 };
 
 LayoutSearch::LayoutSearch(LayoutSpace space, LayoutSearchOptions options)

@@ -24,6 +24,19 @@ bool can_have_tensor_ranks(const models::Model& model, int tensor) {
   }
 }
 
+// Some keys, such as comm.compress, need whole gradients.
+bool can_have_shards(const Config& config, int stage) {
+  Config made = config;
+  made.shard.stage = stage;
+  if (stage == 0) made.shard.group.reset();
+  try {
+    check_config_without_data(made);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 GivenKeys chosen_keys(const Options& options) {
@@ -45,6 +58,7 @@ plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
   if (is_given("grid.tensor")) space.tensor = config.grid[Axis::kTensor];
   if (is_given("shard.stage")) space.shard_stage = config.shard.stage;
   if (is_given("shard.group")) space.shard_group = config.shard.group;
+  std::erase_if(space.shard_stages, [&](int stage) { return !can_have_shards(config, stage); });
   const bool knows_micro = is_given("batch.micro") && config.batch.micro.is_known();
   if (knows_micro) space.micro = int{config.batch.micro};
   if (is_given("grid.schedule")) space.schedule = config.grid.schedule;

@@ -36,6 +36,7 @@ struct LayoutSpace {
   int most_tensor = 1;  // tensor ranks share a node
   std::optional<int> data = {}, pipeline = {}, tensor = {};
   std::optional<int> shard_stage = {}, shard_group = {};
+  std::vector<int> shard_stages = {0, 1, 2, 3};  // what the other keys allow, if none is given
   std::optional<int> micro = {};
   std::optional<std::string> schedule = {};
   std::optional<int> chunks = {};

@@ -85,6 +85,54 @@ class Plan(ProgramTest):
                             *LARGE)
         self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
 
+    # Islands share the ranks, and each has a grid of its own.
+    def test_islands_divide_the_ranks(self):
+        steps = []
+        for islands in ("1", "2"):
+            _, plan = self.plan(*SMALL, "--best", "1", "--grid.islands", islands)
+            best = plan["points"][0]["layouts"][0]
+            self.assertEqual(best["grid"]["data"] * best["grid"]["pipeline"] * best["grid"]["tensor"], 8 // int(islands))
+            self.assertTrue(0 < best["mfu"] < 1)
+            steps.append(best["step_s"])
+        self.assertLess(steps[0], steps[1])
+        # bad input: `plan`: `grid.islands` that does not divide the ranks | both numbers | 2
+        self.expect_refusal(2, "grid.islands is 3, which does not divide the 8 ranks of 1 node", "plan", "--gpu", "h100", "--nodes", "1",
+                            *SMALL, "--grid.islands", "3")
+
+    # Where links are slow, composed times of pipelines are too low; replays tell, and others are tried.
+    def test_what_is_left_out_is_not_faster(self):
+        best = []
+        for fixed in ((), ("--grid.data", "16")):
+            _, plan = self.plan(*SMALL, "--nodes", "2", "--network", "ethernet-10g", "--best", "1", *fixed)
+            best.append(plan["points"][0]["layouts"][0]["step_s"])
+        self.assertLessEqual(best[0], best[1] * 1.001)
+
+    def test_keys_that_need_whole_gradients_keep_shards_out(self):
+        _, plan = self.plan(*SMALL, "--best", "5", "--comm.compress", "int8")
+        self.assertTrue(all(layout["shard_stage"] <= 1 for layout in plan["points"][0]["layouts"]))
+
+    def test_several_numbers_of_nodes_are_searched_as_one_is(self):
+        _, many = self.plan(*SMALL, "--nodes", "1,8", "--best", "1")
+        _, one = self.plan(*SMALL, "--nodes", "8", "--best", "1")
+        self.assertEqual(many["points"][1]["layouts"][0]["flags"], one["points"][0]["layouts"][0]["flags"])
+
+    # bad input: `plan`: keys of the layout that no grid can have; `run.device` or `run.threads` of another device | the key or the grid | 2
+    # bad input: `plan`: `--memory` that no device has, or that the program fills; two outputs that are one file; an output that is read | the limits, the file | 2
+    # bad input: `plan --time abc` | what a time is, before it searches | 2
+    def test_contradictions(self):
+        (self.folder / "mine.ini").write_text("[batch]\nglobal = 64\n", encoding="utf-8")
+        for arguments, expected in (
+                (["--grid.schedule", "zb-v", "--grid.chunks", "4"], "no layout suits on 1 node: the keys of the layout"),
+                (["--grid.chunks", "100"], "no layout suits on 1 node"),
+                (["--grid.data", "3"], "leave no grid of 8 ranks"),
+                (["--batch.runs", "7"], "batch.runs is 7, but"),
+                (["--run.device", "cpu"], "run.device is cpu, but h100 is a GPU"),
+                (["--memory", "1e10"], "--memory 1e10: must be at least 0.001 and at most 1000000"),
+                (["--json", "./same", "--trace", "same"], "is given for two outputs"),
+                (["--config", "mine.ini", "--output", "./mine.ini"], "mine.ini is read, and given for an output"),
+                (["--time", "abc"], "--time abc: expected minutes")):
+            self.expect_refusal(2, expected, "plan", "--gpu", "h100", "--nodes", "1", *SMALL, *arguments)
+
     # A network is told by what comm.network takes: a fabric whose cables have rates, or one with rates beside it.
     def test_networks_of_files(self):
         nodes = [[f"n{node}" for node in nodes] for nodes in (range(1, 5), range(5, 9))]
