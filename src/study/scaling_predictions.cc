@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
-#include "trireme/base/text.h"
-#include "trireme/io/whole_file.h"
+#include "trireme/base/printable.h"
 
 #include "study/scaling_files.h"
 
@@ -21,7 +21,7 @@ std::string predictions_text(const Predictions& predictions) {
 }
 
 Predictions read_predictions(const std::string& path) {
-  const std::optional<std::string> text = read_if_in_folder(path);
+  const std::optional<std::string> text = read_if_there(path, ExitStatus::kRunFolder);
   if (!text) return {};
   try {
     const Json object = Json::parse(*text);
