@@ -18,6 +18,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/io/locked_file.h"
 
+#include "io/files/gone_with_signal.h"
 #include "io/files/posix_file.h"
 
 namespace trireme {
@@ -104,6 +105,7 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
   }
   unfinished_ = std::make_unique<LockedFile>(target_ + ".partial",
                                              shown(path_) + ": another trireme is writing it");
+  gone_ = std::make_unique<GoneWithSignal>(unfinished_->path());
   unfinished_->empty();
   if (facts) unfinished_->set_mode(facts->st_mode & 07777);
 }
@@ -136,6 +138,7 @@ void OutputFile::finish() {
   if (!unfinished_) return;
   unfinished_->sync();
   unfinished_->rename(target_);
+  gone_.reset();
   sync_folder(folder_above(target_));
 }
 

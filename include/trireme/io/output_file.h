@@ -7,13 +7,15 @@
 
 namespace trireme {
 
+class GoneWithSignal;
 class LockedFile;
 
 // "-", or what standard output is, is standard output. A device, a socket's or a pipe's name is
 // written through, and so is an open file that a name below /dev/fd stands for; for a pipe that
 // nobody reads, some seconds are waited. A plain file, which a link may name, is replaced as a
 // whole by finish(), with its permissions: written beside it as NAME.partial, synced and renamed.
-// Nobody else can write it meanwhile. Members throw RunFolderError: "PATH: cannot be written: why".
+// Nobody else can write it meanwhile; a signal that ends the process removes it. Members throw
+// RunFolderError: "PATH: cannot be written: why".
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -30,6 +32,7 @@ class OutputFile {
   std::string path_;                        // as the user names it
   std::string target_;                      // the plain file
   std::unique_ptr<LockedFile> unfinished_;  // of a plain file
+  std::unique_ptr<GoneWithSignal> gone_;    // as long as that is unfinished
   int descriptor_ = -1;                     // of what is written through
   std::size_t written_ = 0;                 // to the plain file
 };

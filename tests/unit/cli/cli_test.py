@@ -113,6 +113,22 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "both is given for two outputs: name two files", "topo", "show", "--slurm",
                             "topology.conf", "--json", "both", "--svg", "both")
 
+    # The file that is there stays, and no NAME.partial is left.
+    def test_a_signal_takes_what_is_unfinished(self):
+        (self.folder / "plain").write_text("old", encoding="utf-8")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Who runs the tests in the background may ignore a signal for all of them.
+            with subprocess.Popen([self.program, "plan", "--gpu", "h100", "--nodes", "1-512", "--model.preset", "llama3-70b", "--json",
+                                   "plain"], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                  preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as process:
+                until = time.monotonic() + 60
+                while not (self.folder / "plain.partial").exists() and time.monotonic() < until:
+                    time.sleep(0.01)
+                process.send_signal(number)
+                self.assertEqual(process.wait(60), -number)
+            self.assertEqual([path.name for path in self.folder.glob("plain*")], ["plain"])
+            self.assertEqual((self.folder / "plain").read_text(encoding="utf-8"), "old")
+
     def check_output(self, command):
         """What a command does with what stands in the place of its output."""
         def contents(name):

@@ -1,0 +1,56 @@
+#include "io/files/gone_with_signal.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+#include <unistd.h>
+
+namespace trireme {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+
+// Names of files; null: free. Only what the standard allows in a handler touches them.
+std::array<std::atomic<const char*>, GoneWithSignal::kMost> slots;
+static_assert(std::atomic<const char*>::is_always_lock_free);
+
+void remove_and_end(int number) {
+  for (std::atomic<const char*>& slot : slots) {
+    const char* const path = slot.load();
+    if (path != nullptr) ::unlink(path);
+  }
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+// What handles a signal already, or ignores it (nohup), goes on doing so.
+void install_handlers() {
+  for (const int number : kSignals) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+    struct sigaction wanted {};
+    wanted.sa_handler = remove_and_end;
+    ::sigaction(number, &wanted, nullptr);
+  }
+}
+
+}  // namespace
+
+GoneWithSignal::GoneWithSignal(const std::string& path) : path_(path) {
+  static std::once_flag installed;
+  std::call_once(installed, install_handlers);
+  for (int i = 0; i < kMost; ++i) {
+    const char* none = nullptr;
+    if (!slots[static_cast<std::size_t>(i)].compare_exchange_strong(none, path_.c_str())) continue;
+    slot_ = i;
+    return;
+  }
+}
+
+GoneWithSignal::~GoneWithSignal() {
+  if (slot_ >= 0) slots[static_cast<std::size_t>(slot_)].store(nullptr);
+}
+
+}  // namespace trireme

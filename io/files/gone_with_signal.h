@@ -1,0 +1,25 @@
+// Files that nobody needs once the process is gone.
+#pragma once
+
+#include <string>
+
+namespace trireme {
+
+// Removes a file where a signal ends the process that nothing else handles (Ctrl-C, scancel), for
+// as long as this object lives. The process then ends as that signal ends it.
+class GoneWithSignal {
+ public:
+  // Nothing is done while kMost others live.
+  explicit GoneWithSignal(const std::string& path);
+  ~GoneWithSignal();
+  GoneWithSignal(const GoneWithSignal&) = delete;
+  GoneWithSignal& operator=(const GoneWithSignal&) = delete;
+
+  static constexpr int kMost = 16;
+
+ private:
+  std::string path_;
+  int slot_ = -1;
+};
+
+}  // namespace trireme
