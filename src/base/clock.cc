@@ -17,6 +17,12 @@ std::int64_t now_ns() {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 double process_seconds() {
   const std::string text = kernel_text("/proc/self/stat");
   const std::size_t name_end = text.rfind(')');  // the name may hold anything

@@ -74,10 +74,16 @@ void count_call(const Context& ctx, const OperationCall& call) {
 void OperationTimes::run(const Context& ctx, const OperationCall& call,
                          const std::function<void()>& body) {
   const double before = std::exchange(inner_, 0.0);
-  const double seconds = seconds_of(ctx, body);
+  ++depth_;
+  const double begun = clock_ == Clock::kThread ? thread_seconds() : 0.0;
+  const double elapsed = seconds_of(ctx, body);
+  const double seconds = clock_ == Clock::kThread ? thread_seconds() - begun : elapsed;
   const double own = std::max(0.0, seconds - inner_);
   inner_ = before + seconds;
-  total_ += own;
+  if (--depth_ == 0) {
+    counted_ += seconds;
+    elapsed_ += elapsed;
+  }
   calls_[{std::string(call.name), call.dtype, call.sizes, call.flops, call.bytes}].push_back(own);
 }
 
@@ -88,8 +94,8 @@ void count_or_time(const Context& ctx, const OperationCall& call,
   body();
 }
 
-double OperationTimes::take_total() {
-  return std::exchange(total_, 0.0);
+double OperationTimes::stretch() const {
+  return clock_ == Clock::kThread && counted_ > 0.0 ? elapsed_ / counted_ : 1.0;
 }
 
 OperationCount OperationCounts::total() const {

@@ -10,6 +10,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/base/small_file.h"
+#include "trireme/base/usual_threads.h"
 #include "trireme/config/config.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/setup/step_setup.h"
@@ -39,7 +40,9 @@ class Describer {
  public:
   Describer(Runtime& runtime, const ComputeDevice& device, const DescribeOptions& options)
       : runtime_(runtime), options_(options), ctx_(device.context) {
-    times_ = std::make_shared<ops::OperationTimes>();
+    using Clock = ops::OperationTimes::Clock;
+    times_ =
+        std::make_shared<ops::OperationTimes>(shares_processors() ? Clock::kThread : Clock::kWall);
   }
 
   plan::DeviceDescription run() {
@@ -65,6 +68,10 @@ class Describer {
     if (options_.report) options_.report(line);
   }
   bool on_gpu() const { return ctx_.cuda != nullptr; }
+  // Whether the ranks of the node compute with more threads than there are processors.
+  bool shares_processors() const {
+    return !on_gpu() && runtime_.local_size() * ctx_.threads > usual_threads();
+  }
   // Collective over the world, so that all ranks measure the same at the same time.
   bool before(double seconds) const { return runtime_.world().agree(watch_.seconds() < seconds); }
 
@@ -175,7 +182,8 @@ class Describer {
     double least = 1.0;
     for (const auto& [key, seconds] : times_->calls()) {
       const auto& [name, dtype, sizes, flops, bytes] = key;
-      plan::MeasuredOperation one{name, dtype, sizes, flops, bytes, middle_mean(seconds)};
+      const double mean = times_->stretch() * middle_mean(seconds);
+      plan::MeasuredOperation one{name, dtype, sizes, flops, bytes, mean};
       // In tenths of nanoseconds; a clock's tick may be longer than an operation.
       one.seconds = std::max(std::round(one.seconds * 1e10) * 1e-10, 1e-9);
       least = std::min(least, one.seconds);

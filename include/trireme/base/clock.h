@@ -12,6 +12,10 @@ std::int64_t now_ns();
 // between two calls are exact. 0 if the system does not say.
 double process_seconds();
 
+// Seconds that the calling thread has computed: waiting for a processor that others have does not
+// count.
+double thread_seconds();
+
 // Seconds since construction or the last restart.
 class Stopwatch {
  public:

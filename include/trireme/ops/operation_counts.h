@@ -53,19 +53,26 @@ class OperationTimes {
  public:
   // What OperationCall has.
   using Key = std::tuple<std::string, DType, std::array<std::int64_t, 4>, double, double>;
+  // kThread counts what the calling thread of a CPU computes. Where several threads share a
+  // processor, a call takes that or, now and then, some milliseconds more, which no median shows.
+  enum class Clock { kWall, kThread };
+
+  explicit OperationTimes(Clock clock = Clock::kWall) : clock_(clock) {}
 
   // Runs a call and times it. What it calls in turn counts for itself alone.
   void run(const Context& ctx, const OperationCall& call, const std::function<void()>& body);
 
   // The seconds of each time that a call was made.
   const std::map<Key, std::vector<double>>& calls() const { return calls_; }
-  // The seconds of all calls since the last time that it was asked.
-  double take_total();
+  // How many times as long all calls took together; 1 by the wall's clock, and without calls.
+  double stretch() const;
 
  private:
+  Clock clock_;
   std::map<Key, std::vector<double>> calls_;
-  double total_ = 0.0;
-  double inner_ = 0.0;  // seconds of calls that the one which runs has made
+  double counted_ = 0.0, elapsed_ = 0.0;  // seconds of all calls, by clock_ and by the wall's
+  double inner_ = 0.0;                    // seconds of calls that the one which runs has made
+  int depth_ = 0;                         // of calls within calls
 };
 
 // Makes a call on a context that counts calls or times them: counts it first, or times it.

@@ -1,9 +1,11 @@
 // Operations on a dry context: they check and count, and ask for the memory of the real ones. The
 // real ones are those of the device that the test program is for (support/ops_device.h).
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -336,15 +338,26 @@ TEST_P(DryOps, TimedCallsAreThoseOfAProgram) {
     if (entry.kind != ProgramEntry::Kind::kCompute) continue;
     ++calls[{program.name_of(entry), entry.dtype, entry.sizes, entry.flops, entry.bytes}];
   }
-  double sum = 0.0;
-  for (const auto& [key, seconds] : real.times->calls()) {
-    timed[key] = seconds.size();
-    for (const double one : seconds) sum += one;
-  }
+  for (const auto& [key, seconds] : real.times->calls()) timed[key] = seconds.size();
   EXPECT_EQ(timed, calls);
   EXPECT_FALSE(calls.empty());
-  EXPECT_NEAR(real.times->take_total(), sum, 1e-9 * sum);
-  EXPECT_EQ(real.times->take_total(), 0.0);
+  EXPECT_EQ(real.times->stretch(), 1.0);
+}
+
+// What a thread waits for is no computation, but stretches what it computes.
+TEST(OperationTimes, OfAThreadLeaveOutItsWaits) {
+  const Context ctx = make_test_context();
+  if (ctx.device.kind != DeviceKind::kCpu) GTEST_SKIP() << "a GPU's operations are no thread's";
+  ops::OperationTimes times(ops::OperationTimes::Clock::kThread);
+  constexpr std::chrono::milliseconds kWait{20};
+  times.run(ctx, {.name = "outer"}, [&] {
+    times.run(ctx, {.name = "inner"}, [&] { std::this_thread::sleep_for(kWait); });
+  });
+  double computed = 0.0;
+  for (const auto& [key, seconds] : times.calls()) computed += seconds.at(0);
+  EXPECT_EQ(times.calls().size(), 2u);
+  EXPECT_GE(times.stretch() * computed, 0.02);
+  EXPECT_GT(times.stretch(), 1.0);
 }
 
 const DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
