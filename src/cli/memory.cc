@@ -83,8 +83,7 @@ Forecast forecast(const MemoryArguments& given) {
   }
   made.micro = settle_micro(config, model, grid, of_gpu);
   check_model_fits_grid(config, model, grid);
-  made.input = dry_run_input(config, model, grid);
-  made.input.device.gpu_memory = of_gpu;
+  made.input = dry_run_input(config, model, grid, 1, of_gpu);
   made.results = plan::dry_run_all(made.input);
   if (made.input.device.on_gpus()) {
     const RunOfRanks run{.config = config,

@@ -322,8 +322,8 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
     config.batch.micro.settle(settled_micro_ahead(config, model, point.grid, ranks_ahead).samples);
   }
   check_model_fits_grid(config, model, point.grid);
-  plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
-  input.device.gpu_memory = ranks_ahead.gpu_bytes;
+  const plan::DryRunInput input =
+      dry_run_input(config, model, point.grid, request.cpus_per_task, ranks_ahead.gpu_bytes);
   point.memory = largest_of(plan::dry_run_largest(input));
   check_time(job_template, request, config);
   check_memory(point, model, input.device, ranks_ahead);

@@ -11,7 +11,7 @@
 namespace trireme {
 
 plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
-                                const GridShape& grid, int threads) {
+                                const GridShape& grid, int threads, std::int64_t gpu_bytes) {
   const tasks::Task& task = tasks::task_of(model.request);
   const tasks::DataRequest data{.paths = {},
                                 .sample = models::sample_shape(model.request),
@@ -34,13 +34,14 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
                                         {.inputs = parts.inputs, .targets = parts.targets});
               },
           .read_ahead = [&task, data](int count) { return task.most_read_ahead(data, count); },
-          .device = dry_device(config, grid, threads),
+          .device = dry_device(config, threads, gpu_bytes),
           .keeps_order = algorithm_table(config.comm).keeps_order()};
 }
 
-plan::DryDevice dry_device(const Config& config, const GridShape& grid, int threads) {
+plan::DryDevice dry_device(const Config& config, int threads, std::int64_t gpu_bytes) {
   return {.threads = config.run.threads.value_or(threads),
-          .nccl = nccl_carries(device_request(config), grid.ranks() * config.grid.islands)};
+          .gpu_memory = gpu_bytes,
+          .nccl = gpu_bytes > 0 && config.comm.backend != "mpi"};
 }
 
 plan::DryDevice dry_device(const ComputeDevice& device) {

@@ -172,11 +172,10 @@ SettledMicro settled_micro_ahead(const Config& config, const models::Model& mode
   OpenMicro open{.config = config,
                  .model = model,
                  .grid = grid,
-                 .device = dry_device(config, grid, ranks.threads),
+                 .device = dry_device(config, ranks.threads, ranks.on_gpus ? ranks.gpu_bytes : 0),
                  .on_gpus = ranks.on_gpus};
   FitsMemory fits = fits_anywhere;
   if (ranks.on_gpus && ranks.gpu_bytes > 0) {
-    open.device.gpu_memory = ranks.gpu_bytes;
     fits = fits_gpu(ranks.gpu_bytes >> 20);
   }
   if (!ranks.on_gpus && ranks.node_mib) fits = fits_node(ranks.ranks_of_node, *ranks.node_mib);
