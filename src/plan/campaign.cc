@@ -140,10 +140,13 @@ Estimate interval_of(const CampaignInput& input, std::int64_t steps, const JobCh
 }
 
 void add_disk(const CampaignInput& input, Campaign& campaign) {
-  const double bytes = input.checkpoint_bytes;
-  const double kept = std::min<double>(input.kept_checkpoints, campaign.checkpoints);
-  campaign.disk = kept * bytes + kMetricsBytes * static_cast<double>(campaign.steps);
-  campaign.most_disk = campaign.disk + 2 * bytes;
+  const double metrics = kMetricsBytes * static_cast<double>(campaign.steps);
+  const auto with = [&](double checkpoints) {
+    return std::min<double>(checkpoints, campaign.checkpoints) * input.checkpoint_bytes + metrics;
+  };
+  // One is being written, and one is from before steps were skipped.
+  campaign.disk = with(input.kept_checkpoints);
+  campaign.most_disk = with(input.kept_checkpoints + 2.0);
 }
 
 void add_remarks(const CampaignInput& input, const JobChain& chain, Campaign& campaign) {

@@ -83,8 +83,12 @@ std::vector<std::string> campaign_lines(const CampaignInput& input, const Campai
   lines.push_back(fmt::format("node-hours: {}, {} per billion {}",
                               short_number(campaign.node_hours),
                               short_number(campaign.node_hours_per_billion), input.unit));
-  lines.push_back(fmt::format("disk: {}, at most {} while a checkpoint is written",
-                              bytes_text(campaign.disk), bytes_text(campaign.most_disk)));
+  std::string disk = "disk: " + bytes_text(campaign.disk);
+  if (campaign.most_disk > campaign.disk) {
+    disk +=
+        fmt::format(", at most {} while a checkpoint is written", bytes_text(campaign.most_disk));
+  }
+  lines.push_back(std::move(disk));
   lines.insert(lines.end(), campaign.remarks.begin(), campaign.remarks.end());
   return lines;
 }
