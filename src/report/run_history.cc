@@ -9,6 +9,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/upper_median.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/tasks/task.h"
@@ -327,9 +328,7 @@ std::optional<double> measured_step(std::span<const StepMetrics> steps) {
   if (steps.size() < kFirst + kLeast) return {};
   std::vector<double> seconds;
   for (const StepMetrics& step : steps.subspan(kFirst)) seconds.push_back(step.step_seconds);
-  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
-  std::ranges::nth_element(seconds, middle);
-  return *middle;
+  return upper_median(std::move(seconds));
 }
 
 std::string planned_text(const RunHistory& history) {

@@ -94,7 +94,9 @@ std::string summary_csv(const StudyPlan& plan, const std::vector<Series>& series
       fmt::arg("many", unit.many));
   for (const Series& one : series) {
     for (const NodeCount& c : one.counts) {
-      const std::optional<Predicted>& said = c.predicted;
+      const auto said = [&](double Predicted::*figure) {
+        return cell(c.predicted ? std::optional(*c.predicted.*figure) : std::nullopt);
+      };
       csv += fmt::format(
           "{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
           "{},{:.6g},{},{},{}\n",
@@ -103,9 +105,7 @@ std::string summary_csv(const StudyPlan& plan, const std::vector<Series>& series
           c.efficiency.mean, cell(c.efficiency.half_width), c.shares.computation,
           c.shares.communication, c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean,
           cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion(c),
-          cell(said ? std::optional(said->rate) : std::nullopt),
-          cell(said ? std::optional(said->low) : std::nullopt),
-          cell(said ? std::optional(said->high) : std::nullopt));
+          said(&Predicted::rate), said(&Predicted::low), said(&Predicted::high));
     }
   }
   return csv;

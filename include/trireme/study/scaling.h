@@ -81,8 +81,6 @@ double student_t(int degrees);
 // What a planner said of the rate at one number of nodes, in units/s: nine of ten lie within.
 struct Predicted {
   double rate = 0.0, low = 0.0, high = 0.0;
-
-  bool operator==(const Predicted&) const = default;
 };
 
 // All repeats at one number of nodes. Speedup and efficiency are relative to the fewest nodes of

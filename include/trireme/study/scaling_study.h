@@ -80,8 +80,6 @@ Config config_of(const StudyPlan& plan, const Point& point, const std::string& r
 struct Predictions {
   std::string machine;  // the device and the network that it was told
   std::vector<std::pair<std::string, Predicted>> points;
-
-  bool operator==(const Predictions&) const = default;
 };
 
 class StudyFolder {
