@@ -174,6 +174,7 @@ ExitStatus show_plan(const PlanArguments& given) {
   if (!given.trace.empty()) trace.emplace(given.trace);
   const std::vector<int> nodes = nodes_of(given.nodes);
   const Planner planner(given.request, given.config, given.keys);
+  print_line(planner.model());
   print_line(planner.description());
   const std::vector<PlannedNodes> all = plan_nodes(planner, nodes, given.best);
   if (json.is_there()) write_json(json, planner, all);

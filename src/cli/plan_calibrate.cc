@@ -1,13 +1,16 @@
 #include "cli/plan_calibrate.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/calibration.h"
 #include "trireme/plan/step_forecast.h"
@@ -79,6 +82,12 @@ MeasuredRun read_run(const std::string& folder, const PlanRequest& request) {
                     counted(std::ssize(history.steps()), "step")));
   }
   const Planner planner(request, config, {});
+  if ((history.steps().back().device_memory_bytes > 0.0) != planner.device().gpu) {
+    throw ConfigError(fmt::format("--calibrate {}: the run computed on {}, but {} is a {}", folder,
+                                  planner.device().gpu ? "processors" : "GPUs",
+                                  printable(planner.device().name),
+                                  planner.device().gpu ? "GPU" : "processor"));
+  }
   const int ranks = config.grid.shape().ranks();
   const plan::DryRunInput input = planner.input(layout_of(config, ranks));
   return {.folder = folder,
@@ -102,7 +111,11 @@ ExitStatus calibrate_plan(const std::vector<std::string>& folders, const PlanReq
   NamedOutput file(output);
   std::vector<std::shared_ptr<const MeasuredRun>> runs;
   bool communicates = false;
+  std::set<std::string> seen;
   for (const std::string& folder : folders) {
+    if (!seen.insert(std::filesystem::weakly_canonical(folder)).second) {
+      throw ConfigError(fmt::format("--calibrate {}: the run is given twice", shown(folder)));
+    }
     runs.push_back(std::make_shared<MeasuredRun>(read_run(folder, request)));
     communicates |= runs.back()->grid.ranks() * runs.back()->islands > 1;
   }

@@ -114,7 +114,13 @@ void print_explanation(const plan::PlannedLayout& planned, const PlanScale& scal
       busiest.operations.begin(), busiest.operations.end());
   std::ranges::stable_sort(sorted, std::greater(),
                            [](const auto& one) { return one.second.seconds; });
-  if (sorted.size() > kNamedOperations) sorted.resize(kNamedOperations);
+  if (sorted.size() > kNamedOperations + 1) {
+    plan::StageForecast::Operations others;
+    for (std::size_t i = kNamedOperations; i < sorted.size(); ++i) others += sorted[i].second;
+    const std::size_t left_out = sorted.size() - kNamedOperations;
+    sorted.resize(kNamedOperations);
+    sorted.emplace_back(fmt::format("{} others", left_out), others);
+  }
   for (const auto& [name, sum] : sorted) {
     print_line(fmt::format("  {:<32} {:>12} ms {:>9} calls {:>10}FLOP {:>10}B", name,
                            ms(sum.seconds), short_number(sum.calls), short_number(sum.flops),

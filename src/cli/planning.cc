@@ -11,18 +11,16 @@
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/job/job_script.h"
+#include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/step_setup.h"
-#include "trireme/topology/cluster_fabric.h"
-#include "trireme/topology/planner.h"
-#include "trireme/topology/stored_rates.h"
+
+#include "cli/planned_network.h"
 
 namespace trireme::cli {
 namespace {
 
 constexpr int kUsualGpusOfNode = 8;
-constexpr const char* kUsualGpuNetwork = "ndr400-fat-tree";
-constexpr const char* kUsualNetwork = "ethernet-10g";
 constexpr double kGib = 1073741824.0;
 // How often the nodes are doubled to find out from how many on a model fits.
 constexpr int kMostDoublings = 12;
@@ -76,68 +74,11 @@ std::string_view words_of(plan::Evidence evidence) {
   return "by its data sheet, unverified";
 }
 
-std::vector<std::string> hosts_of_ranks(const std::vector<std::string>& nodes, int ranks_of_node) {
-  std::vector<std::string> hosts;
-  for (const std::string& node : nodes) {
-    hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_node), node);
-  }
-  return hosts;
-}
-
-// What files tell of the network: rates, which trireme topo probe has written, a fabric, or both.
-JobNetwork job_network_of(const std::string& files, int ranks_of_node) {
-  FabricSources sources = sources_in(files);
-  const std::string path = std::exchange(sources.network, "");
-  std::optional<StoredRates> stored;
-  if (!path.empty()) {
-    stored = read_network_rates(read_small_file("the file of network rates", path), path);
-    if (sources.empty()) {
-      return job_network(*stored, path, hosts_of_ranks(stored->hosts, ranks_of_node));
-    }
-  }
-  const Fabric fabric = read_cluster(sources, /*strict=*/true);
-  const auto tells_rate = [](const Cable& cable) { return cable.bytes_per_second > 0.0; };
-  if (!stored && std::ranges::none_of(fabric.cables(), tells_rate)) {
-    throw ConfigError(fmt::format(
-        "{}: tells no rate of any link: name a file of rates beside it ({},rates.json), which "
-        "trireme topo probe writes",
-        files, files));
-  }
-  std::string remark;  // of hosts that it lacks: none
-  JobNetwork network =
-      job_network(fabric, files, hosts_of_ranks(hosts_of(fabric), ranks_of_node), remark);
-  if (!stored) return network;
-  const std::string other = why_other_tiers(stored->rates, network.blocks.tiers());
-  if (!other.empty()) throw ConfigError(fmt::format("{}: {}", path, other));
-  network.rates = stored->rates;
-  network.errors = errors_of(*stored);
-  return network;
-}
-
-// GPUs of a node have the links of the kind of node that is usual for them.
-plan::NetworkDescription network_of_files(const std::string& files, int ranks_of_node,
-                                          const plan::DeviceDescription& device) {
-  const bool measured = !sources_in(files).network.empty();
-  plan::NetworkDescription network = plan::described_network(job_network_of(files, ranks_of_node),
-                                                             ranks_of_node, device.gpu, measured);
-  network.name = files;
-  const std::string node = device.gpu ? plan::usual_node(device.name) : "";
-  if (!node.empty()) network.node_links = plan::known_network(node, ranks_of_node, true).node_links;
-  return network;
-}
-
-plan::NetworkDescription network_of(const PlanRequest& request, const Config& config,
-                                    const plan::DeviceDescription& device, int ranks_of_node) {
+// Empty: nobody names one.
+std::string network_name(const PlanRequest& request, const Config& config) {
   const std::string& key = config.comm.network;
-  std::string name = request.network;
-  if (name.empty() && key != "auto" && key != "none") name = key;
-  if (name.empty() && device.gpu) name = plan::usual_node(device.name);
-  if (name.empty()) name = device.gpu ? kUsualGpuNetwork : kUsualNetwork;
-  const std::string first = name.substr(0, name.find(','));
-  if (look_ahead(first, ExitStatus::kUsage).is_file()) {
-    return network_of_files(name, ranks_of_node, device);
-  }
-  return plan::known_network(name, ranks_of_node, device.gpu);
+  if (!request.network.empty() || key == "auto" || key == "none") return request.network;
+  return key;
 }
 
 void speed_up(plan::NetworkDescription& network, double times) {
@@ -190,7 +131,7 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
   check_config_without_data(config_);
   const bool gpu = device().gpu;
   ranks_of_node_ = request.ranks_per_node.value_or(gpu ? kUsualGpusOfNode : device().ranks);
-  network_ = network_of(request, config_, device(), ranks_of_node_);
+  network_ = planned_network(network_name(request, config_), device(), ranks_of_node_);
   if (site.constants && site.network == network_.name) network_.constants = *site.constants;
   network_.any_order = config_.comm.order == "any";
   network_.nccl = gpu && config_.comm.backend != "mpi";
@@ -202,9 +143,16 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
         "--memory, or fewer --ranks-per-node",
         whole / ranks_of_node_ / kGib, kProcessBytes / kGib));
   }
-  dry_ = {.threads = std::max(1, device().threads),
-          .gpu_memory = gpu ? static_cast<std::int64_t>(whole) : 0,
-          .nccl = network_.nccl};
+  dry_ = dry_device(config_, 1, gpu ? static_cast<std::int64_t>(whole) : 0);
+  dry_.threads = std::max(1, device().threads);
+}
+
+std::string Planner::model() const {
+  const std::string summary = models::summary(model_.request);
+  return fmt::format("{}{}{}: {} parameters, batch.global {}", model_.request.family,
+                     summary.empty() ? "" : ", ", summary,
+                     short_number(static_cast<double>(model_.plan.parameters)),
+                     int{config_.batch.global});
 }
 
 std::string Planner::description() const {
@@ -357,20 +305,35 @@ void Planner::refuse_all(int nodes, const plan::LayoutsFound& found) const {
   if (!found.smallest) {
     throw ConfigError(fmt::format("no layout suits on {}: {}", on, why_none_suits(nodes)));
   }
-  plan::LayoutSearch larger = search(1);
-  std::int64_t more = nodes;
-  for (int i = 0; i < kMostDoublings; ++i) {
-    more *= 2;
-    if (more * ranks_of_node_ > kMostGridRanks) break;
-    if (!larger.find(ranks_of_island(static_cast<int>(more))).best.empty()) {
-      throw ConfigError(fmt::format("memory: nothing fits on {}: it fits on {} nodes", on, more));
-    }
+  if (const std::optional<int> more = nodes_that_fit(nodes)) {
+    throw ConfigError(fmt::format("memory: nothing fits on {}: it fits on {} nodes", on, *more));
   }
   throw ConfigError(fmt::format(
       "memory: nothing fits on {}: a rank needs {:.1f} GiB or more ({}), a rank has {:.1f}: give "
       "{} with more memory or a smaller model",
       on, found.smallest->estimated_bytes / kGib, layout_flags(found.smallest->layout),
       memory_ / kGib, device().gpu ? "GPUs" : "nodes"));
+}
+
+// More nodes, on which something fits: doubled, then fewer of them, by halves of what is between.
+std::optional<int> Planner::nodes_that_fit(int nodes) const {
+  plan::LayoutSearch larger = search(1);
+  const auto fits = [&](std::int64_t count) {
+    return count * ranks_of_node_ % config_.grid.islands == 0 &&
+           !larger.find(ranks_of_island(static_cast<int>(count))).best.empty();
+  };
+  std::int64_t too_few = nodes, enough = 2 * std::int64_t{nodes};
+  for (int i = 0; i < kMostDoublings && !fits(enough); ++i) {
+    too_few = enough;
+    enough *= 2;
+    if (enough * ranks_of_node_ > kMostGridRanks) return {};
+  }
+  if (!fits(enough)) return {};
+  while (enough - too_few > 1) {
+    const std::int64_t middle = too_few + (enough - too_few) / 2;
+    (fits(middle) ? enough : too_few) = middle;
+  }
+  return static_cast<int>(enough);
 }
 
 // The reason of the first layout that the keys allow.

@@ -41,6 +41,7 @@ class Planner {
   const Config& config() const { return config_; }
   double memory() const { return memory_; }  // bytes of a rank
   int ranks_of_node() const { return ranks_of_node_; }
+  std::string model() const;        // a line: its family and sizes, the batch
   std::string description() const;  // a line: the devices, the network
   PlanScale scale(int nodes) const;
 
@@ -71,6 +72,7 @@ class Planner {
           GivenKeys keys);
   Planner twice(double links, double memory, int batch) const;
   plan::LayoutSearchOptions options(int kept) const;
+  std::optional<int> nodes_that_fit(int nodes) const;
   std::string why_none_suits(int nodes) const;
 
   Config config_;

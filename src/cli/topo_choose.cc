@@ -96,13 +96,11 @@ DescribedJob describe_job(const TopoArguments& given) {
     job.network = job_network(fabric, given.dump.empty() ? "Slurm's topology" : given.dump,
                               place(hosts, given), remark);
     if (stored) {
-      const std::string other = why_other_tiers(stored->rates, job.network.blocks.tiers());
-      if (other.empty()) {
-        job.network.rates = stored->rates;
-        job.network.errors = errors_of(*stored);
+      const std::string why_not = take_rates(job.network, *stored);
+      if (why_not.empty()) {
         job.network.source += "; rates of " + path;
       } else {
-        job.remarks.push_back(fmt::format("{}: {}; not used", path, other));
+        job.remarks.push_back(fmt::format("{}: {}; not used", path, why_not));
       }
     }
   }

@@ -107,6 +107,10 @@ class Part {
   std::string text(std::string_view key, std::string_view what) const {
     const Json& value = member(key, what);
     if (!value.is_text() || value.text().empty()) refuse(key, fmt::format("is not {}", what));
+    if (printable(value.text()) != value.text()) {
+      refuse(key, fmt::format("is {}: expected characters that can be printed, in one line",
+                              shown(value.text())));
+    }
     return value.text();
   }
 

@@ -146,6 +146,9 @@ std::vector<NetworkDescription> describe_all() {
 [[noreturn]] void refuse_name(std::string_view name, const std::string& what,
                               const std::vector<std::string>& names) {
   const auto nearest = nearest_name(name, names);
+  if (name.empty()) {
+    throw ConfigError(fmt::format("the {} has no name: as in hdr200-2:1+dgx-a100", what));
+  }
   throw ConfigError(fmt::format("no {} is called {}{}; known are {}", what, shown(name),
                                 nearest ? fmt::format("; the nearest is {}", *nearest) : "",
                                 fmt::join(names, ", ")));
@@ -198,7 +201,7 @@ NetworkDescription known_network(std::string_view name, int ranks_of_node, bool 
   if (fabric == known().fabrics.end()) {
     std::vector<std::string> names = names_of(known().fabrics);
     if (!kind_name) names.insert(names.end(), known_nodes().begin(), known_nodes().end());
-    refuse_name(fabric_name, "network", names);
+    refuse_name(fabric_name, "network (and no file)", names);
   }
   const auto kind = known().nodes.find(kind_name.value_or(fabric->second.node));
   if (kind == known().nodes.end()) refuse_name(*kind_name, "kind of node", known_nodes());

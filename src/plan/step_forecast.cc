@@ -40,11 +40,8 @@ StageForecast stage_of(const DryRunResult& result, const ReplayCosts& costs) {
     const bool computes = entry.kind == ProgramEntry::Kind::kCompute;
     if (computes || entry.kind == ProgramEntry::Kind::kCopy) {
       const std::string& name = result.program.name_of(entry);
-      StageForecast::Operations& sum = stage.operations[computes ? name : "copy " + name];
-      sum.seconds += costs.compute(entry, name);
-      sum.calls += 1;
-      sum.flops += entry.flops;
-      sum.bytes += entry.bytes;
+      stage.operations[computes ? name : "copy " + name] +=
+          {costs.compute(entry, name), 1, entry.flops, entry.bytes};
     }
   }
   for (const ProgramCommunication& posted : result.program.communications) {
@@ -114,6 +111,14 @@ void extrapolate(StageForecast& more, const StageForecast& fewer, int periods) {
 }
 
 }  // namespace
+
+StageForecast::Operations& StageForecast::Operations::operator+=(const Operations& more) {
+  seconds += more.seconds;
+  calls += more.calls;
+  flops += more.flops;
+  bytes += more.bytes;
+  return *this;
+}
 
 const StageForecast& StepForecast::busiest() const {
   TRIREME_CHECK(!stages.empty(), "a forecast of some stages");

@@ -110,6 +110,14 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
   return result;
 }
 
+std::string take_rates(JobNetwork& network, const StoredRates& stored) {
+  std::string why_not = why_other_tiers(stored.rates, network.blocks.tiers());
+  if (!why_not.empty()) return why_not;
+  network.rates = stored.rates;
+  network.errors = errors_of(stored);
+  return why_not;
+}
+
 std::vector<std::string> hosts_of(const Fabric& fabric) {
   std::vector<std::string> names;
   std::vector<int> host_of;

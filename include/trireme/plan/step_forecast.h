@@ -19,6 +19,7 @@ struct StageForecast {
   // The seconds of operations and copies, by name, and how often they are called.
   struct Operations {
     double seconds = 0.0, calls = 0.0, flops = 0.0, bytes = 0.0;
+    Operations& operator+=(const Operations& more);
   };
   std::map<std::string, Operations> operations = {};
   // The seconds in which links carry what it sends, and bytes, by communicator and operation.

@@ -36,6 +36,10 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
 JobNetwork job_network(Fabric fabric, const std::string& origin,
                        const std::vector<std::string>& hosts, std::string& remark);
 
+// Gives ranks that are placed in a fabric the measured rates of a file in place of assumed ones.
+// Returns why they do not suit (why_other_tiers), and changes nothing then; else nothing.
+std::string take_rates(JobNetwork& network, const StoredRates& stored);
+
 // The hosts of a fabric, below one switch after another.
 std::vector<std::string> hosts_of(const Fabric& fabric);
 

@@ -4,6 +4,7 @@
     python3 plan_test.py TRIREME
 """
 import json
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -12,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest, fabric_dump, network_rates  # noqa: E402
 
 SMALL = ["--model.preset", "gpt2-124m", "--run.precision", "bf16", "--batch.global", "64"]
+HOST = {"name": "host", "kind": "cpu", "source": "guessed", "evidence": "data sheet", "threads": 1, "memory": 6.4e10,
+        "memory_rate": 1e10, "peak": {"fp32": 1e11, "bf16": 1e11}, "vector_peak": 1e11}
 LARGE = ["--model.preset", "llama3-70b", "--run.precision", "bf16", "--batch.global", "64"]
 
 
@@ -22,7 +25,8 @@ class Plan(ProgramTest):
 
     def test_the_table_and_what_programs_read_agree(self):
         text, plan = self.plan(*SMALL, "--best", "3")
-        self.assertIn("NVIDIA H100", text)
+        self.assertIn("gpt, 12 layers, 768 wide", text.splitlines()[0])
+        self.assertIn("NVIDIA H100", text.splitlines()[1])
         layouts = plan["points"][0]["layouts"]
         self.assertEqual(len(layouts), 3)
         steps = [layout["step_s"] for layout in layouts]
@@ -59,8 +63,25 @@ class Plan(ProgramTest):
         for part in ("memory in MiB", "matmul", "with links twice as fast", "with memory twice as large",
                      "with a batch twice as large", "node-hours", "goodput"):
             self.assertIn(part, text)
+        self.assertRegex(text, r"\n  \d+ others +[0-9.]+ ms ")
 
     # bad input: `plan`: neither or both of `--gpu` and `--description`; an unknown GPU or network; `--nodes 0`, 4-2, text | the choice, the nearest names, what would be right | 2
+    # A program that has no NCCL plans for one that has.
+    def test_memory_of_a_layout_is_what_the_plan_says(self):
+        flags = ["--grid.data", "1", "--grid.pipeline", "4", "--grid.tensor", "2", "--batch.micro", "4"]
+        _, plan = self.plan(*SMALL, *flags, "--best", "1", "--memory", "80")
+        layout = plan["points"][0]["layouts"][0]
+        self.expect_done("memory", *SMALL, *layout["flags"].split(), "--gpu-memory", "80G", "--json", "memory.json")
+        memory = json.loads((self.folder / "memory.json").read_text(encoding="utf-8"))
+        self.assertEqual(max(kind["peak_bytes"] for kind in memory["kinds"]), layout["bytes"])
+
+    # A description's name is told in lines and tables.
+    # bad input: a description of a device with a line break or a control character in a name | the key and the name | 2
+    def test_names_are_of_one_line(self):
+        for key, text in (("name", "a\nb"), ("title", "\x1b[31m"), ("source", "a\rb")):
+            (self.folder / "host.json").write_text(json.dumps({**HOST, key: text}), encoding="utf-8")
+            self.expect_refusal(2, f"host.json: {key} is ", "plan", "--description", "host.json", "--nodes", "1", *SMALL)
+
     # bad input: `plan`: a model that fits nowhere; keys that contradict each other | what would fit, which key | 2
     def test_bad_input(self):
         for arguments, expected in (
@@ -68,6 +89,9 @@ class Plan(ProgramTest):
                 (["--gpu", "h100", "--description", "x.json"], "give either --gpu NAME (one of"),
                 (["--gpu", "h10"], "did you mean"),
                 (["--gpu", "h100", "--network", "ndr40-fat-tree"], "the nearest is ndr400-fat-tree"),
+                (["--gpu", "h100", "--network", "./rates.json"], "no network (and no file) is called ./rates.json"),
+                (["--gpu", "h100", "--network", "+dgx-a100"], "the network (and no file) has no name"),
+                (["--gpu", "h100", "--network", "hdr200-2:1+"], "the kind of node has no name"),
                 (["--gpu", "h100", "--nodes", "0"], "as in --nodes 8, 2,4,8 or 1-64"),
                 (["--gpu", "h100", "--nodes", "4-2"], "4 is more than 2"),
                 (["--gpu", "h100", "--nodes", "many"], "'many' is no number of nodes"),
@@ -81,8 +105,11 @@ class Plan(ProgramTest):
 
     # Scripts gate on the status, as with memory, job and train.
     def test_what_fits_nowhere_is_refused_with_what_would_fit(self):
-        self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", "--gpu", "a100-40", "--nodes", "1",
-                            *LARGE)
+        done = self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", "--gpu", "a100-40", "--nodes", "1",
+                                   *LARGE)
+        enough = int(re.search(r"fits on (\d+) nodes", done.stderr)[1])
+        self.expect_done("plan", "--gpu", "a100-40", "--nodes", str(enough), *LARGE, "--best", "1")
+        self.expect_refusal(2, f"it fits on {enough} nodes", "plan", "--gpu", "a100-40", "--nodes", str(enough - 1), *LARGE)
         self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
 
     # Islands share the ranks, and each has a grid of its own.
@@ -143,7 +170,7 @@ class Plan(ProgramTest):
         steps = []
         for name, flag in (("dump", "--network"), ("slow-dump", "--network"), ("slow-dump", "--comm.network")):
             text, plan = self.plan(*SMALL, "--nodes", "4", "--best", "1", flag, name)
-            self.assertIn(f"network {name}", text.splitlines()[0])
+            self.assertIn(f"network {name}", text.splitlines()[1])
             steps.append(plan["points"][0]["layouts"][0]["step_s"])
         self.assertLess(steps[0], steps[1])
         self.assertEqual(steps[1], steps[2])
@@ -162,7 +189,8 @@ class Plan(ProgramTest):
         kept = json.loads((self.folder / "run" / "plan.json").read_text(encoding="utf-8"))
         self.assertEqual(kept["predicted_s"], 0.5)
         self.assertIn("predicted 500.0 ms, measured", (self.folder / "run" / "report.html").read_text(encoding="utf-8"))
-        machine = ["--gpu", "t4", "--ranks-per-node", "1"]
+        (self.folder / "host.json").write_text(json.dumps(HOST), encoding="utf-8")
+        machine = ["--description", "host.json"]
         text = self.expect_done("plan", "--calibrate", "run", *machine, "--output", "site.json")
         self.assertIn("pace", text)
         self.expect_done("plan", "--config", "run/config.ini", "--description", "site.json", "--ranks-per-node", "1",
@@ -173,6 +201,9 @@ class Plan(ProgramTest):
         self.expect_done("plan", "--config", "run/config.ini", "--gpu", "h100", "--nodes", "2", "--best", "1")
         self.expect_refusal(2, "plan --calibrate takes the folders of runs", "plan", "--calibrate", *machine)
         self.expect_refusal(5, "no such", "plan", "--calibrate", "none", *machine)
+        # bad input: `plan --calibrate`: one run twice, a run on processors for a GPU | the run, and which of them | 2
+        self.expect_refusal(2, "./run: the run is given twice", "plan", "--calibrate", "run", "./run", *machine)
+        self.expect_refusal(2, "run: the run computed on processors, but t4 is a GPU", "plan", "--calibrate", "run", "--gpu", "t4")
         self.expect_refusal(2, "plan takes no folders, but with --calibrate", "plan", "run", *machine)
 
     def test_a_job_is_planned_before_it_is_written(self):

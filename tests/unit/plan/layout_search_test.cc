@@ -283,5 +283,16 @@ TEST(StepForecast, BubblesAreThoseOfClosedForms) {
   }
 }
 
+TEST(WhyFaster, EqualStepsAreNotToldApart) {
+  PlannedLayout one;
+  one.step.seconds = 1.0;
+  one.step.stages.resize(1);
+  PlannedLayout other = one;
+  other.step.seconds = 1.0002;
+  EXPECT_EQ(why_faster(one, other), "the second is as fast as the first");
+  other.step.seconds = 1.25;
+  EXPECT_TRUE(why_faster(one, other).starts_with("the first takes 20.0 % less than the second"));
+}
+
 }  // namespace
 }  // namespace trireme::testing
