@@ -266,7 +266,7 @@ std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batc
     std::vector<DryRunResult> results(static_cast<std::size_t>(input.grid[Axis::kPipeline]));
     in_parallel(results.size(), [&](std::size_t stage) {
       const int place = first + static_cast<int>(stage) * stride;
-      results[stage] = run_micro_batches(recorded, place, micro_batches, left_out);
+      results[stage] = record_micro_batches(recorded, place, micro_batches, left_out);
     });
     return results;
   });

@@ -116,7 +116,9 @@ void meet(Rank& rank, parallel::Meeting& meeting, int fragments) {
   for (int fragment = 0; fragment < fragments; ++fragment) meeting.finish(fragment);
 }
 
-void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunResult& result) {
+// Runs steps up to the second, whose program and operations count.
+void train_steps(const DryRunInput& input, int left_out, int first, Rank& rank,
+                 DryRunResult& result) {
   parallel::StepOptions options = input.step;
   options.work = options.work.shortened(left_out);
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
@@ -126,7 +128,7 @@ void train_two_steps(const DryRunInput& input, int left_out, Rank& rank, DryRunR
   constexpr auto kManySteps = std::numeric_limits<std::int32_t>::max();
   const int count = result.micro_batches;
   const auto ahead = batches_ahead(input, rank, step.stage(), count, kManySteps);
-  for (int number = 1; number <= 2; ++number) {
+  for (int number = first; number <= 2; ++number) {
     rank.begin_step();
     step.train(make_batches(rank.ctx, input, step.stage(), count), number, 1e-3f, 1);
   }
@@ -175,10 +177,22 @@ DryRunResult run_micro_batches(const DryRunInput& input, int place, int count, i
   result.place = place;
   result.micro_batches = count;
   if (input.trains) {
-    train_two_steps(input, left_out, rank, result);
+    train_steps(input, left_out, 1, rank, result);
   } else {
     infer_twice(input, rank, result);
   }
+  return result;
+}
+
+DryRunResult record_micro_batches(const DryRunInput& input, int place, int count, int left_out) {
+  TRIREME_CHECK(input.trains && input.records, "only steps of training are recorded alone");
+  Rank rank(input, place);
+  DryRunResult result;
+  result.place = place;
+  result.micro_batches = count;
+  // Frozen weights are gathered in the first step alone.
+  const int first = input.step.stage.trained.all() ? 2 : 1;
+  train_steps(input, left_out, first, rank, result);
   return result;
 }
 

@@ -360,6 +360,22 @@ TEST_P(DryRunBesideRealOne, TheLargestIsThatOfAllRanks) {
   EXPECT_EQ(all.ends, most(one.ends));
 }
 
+// Plans record one step, since each does what the one before it did.
+TEST_P(DryRunBesideRealOne, OneStepIsLikeAnyOther) {
+  const Case& c = GetParam();
+  if (c.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  if (runtime().rank() != 0) return;
+  plan::DryRunInput input = input_of(c);
+  input.records = true;
+  const auto [counts, periods] = plan::recorded_micro_batches(input);
+  if (periods > 0) return;  // a dry run has more of them
+  for (const plan::DryRunResult& recorded : plan::record_stages(input, counts.front())) {
+    const plan::DryRunResult second = plan::dry_run(input, recorded.place);
+    EXPECT_FALSE(recorded.program.entries.empty());
+    EXPECT_EQ(recorded.program, second.program);
+  }
+}
+
 // Each gradient is summed in the group of a shard, and each shard among the groups.
 TEST(StepTraffic, SumsOfReplicasAreThoseWithinAndAmongGroups) {
   const auto data = [](const GridShape& grid) {

@@ -94,7 +94,8 @@ struct RecordedMicroBatches {
 RecordedMicroBatches recorded_micro_batches(const DryRunInput& input);
 
 // Records the step of the first tensor rank of every stage, of the first replica that has the most
-// micro-batches: so many of them, which is one of those counts. It runs two steps.
+// micro-batches: so many of them, which is one of those counts. The program is that of any step but
+// a first one.
 std::vector<DryRunResult> record_stages(const DryRunInput& input, int micro_batches);
 
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of
