@@ -43,7 +43,7 @@ fail() {
 }
 
 # A step begins where at least SECONDS are left of the whole time, and is ended after LIMIT. NEEDS
-# is "-", or what must be here: python3, torch, compute-sanitizer, gpus (at least two).
+# is "-", or what must be here: python3, torch, transformers, compute-sanitizer, gpus (at least two).
 # Commands find the programs in PATH, the data in $DATA, scripts in $HOME_OF_BUNDLE, and run in a
 # folder of their own.
 steps() {
@@ -59,7 +59,10 @@ bench-step :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64
 bench-graphs :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
 torch :: 120 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda
-train-tests :: 240 :: 600 :: python3 :: python3 "$HOME_OF_BUNDLE/tests/mpi/device_train_test.py" real "$(command -v trireme)" "$(command -v checkpoint_difference)" mpiexec
+torch-pictures :: 90 :: 400 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --pictures
+torch-masked :: 60 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --masked
+torch-decoders :: 60 :: 400 :: torch,transformers :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --decoders
+train-tests :: 190 :: 600 :: python3 :: python3 "$HOME_OF_BUNDLE/tests/mpi/device_train_test.py" real "$(command -v trireme)" "$(command -v checkpoint_difference)" mpiexec
 losses-bf16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses bf16 1e-2
 losses-tf32 :: 15 :: 120 :: - :: "$FIRST_GPU" losses tf32 1e-2
 losses-fp16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses fp16 1e-2
@@ -71,6 +74,7 @@ nccl-tuner-gpus :: 30 :: 120 :: gpus :: "$FIRST_GPU" tuner "$GPUS" mpiexec -n "$
 bench-ops-llama :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
 bench-step-pictures :: 40 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-masked :: 40 :: 180 :: - :: trireme bench step --preset bert-base --batch 64 --context 512 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
+bench-step-qwen :: 40 :: 240 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype bf16 --device cuda --graphs true --repeats 10 || exit; done
 bench-micro :: 60 :: 240 :: - :: for micro in 1 2 4 8 16 32 64; do trireme bench step --preset gpt2-124m --batch 64 --micro $micro --context 1024 --dtype bf16 --device cuda --repeats 5 || exit; done
 bench-ops-pictures :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
@@ -229,6 +233,7 @@ what_lacks() {
       gpus) [[ $GPUS -ge 2 ]] || echo "it needs two GPUs" ;;
       torch) timeout 60 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' > /dev/null 2>&1 ||
         echo "python3 has no PyTorch with CUDA" ;;
+      transformers) timeout 60 python3 -c 'import transformers' > /dev/null 2>&1 || echo "python3 has no transformers" ;;
       *) command -v "$need" > /dev/null || echo "there is no $need" ;;
     esac
   done
@@ -452,9 +457,9 @@ bundle() {
   fi
   mkdir -p "$top"/{jobs,perf,tests/mpi,tests/support}
   cp "$self" "$top/jobs/"
-  cp "$home"/perf/train_step.sh "$home"/perf/train_step_torch.py "$top/perf/"
+  cp "$home"/perf/train_step.sh "$home"/perf/*_step_torch.py "$top/perf/"
   cp "$home/tests/mpi/device_train_test.py" "$top/tests/mpi/"
-  cp "$home/tests/support/cli_testing.py" "$top/tests/support/"
+  cp "$home"/tests/support/{cli_testing,torch_pictures}.py "$top/tests/support/"
   PATH=$top/bin:$PATH
   make_data "$top/data" "$text"
   rm -f "$top/data/text" "$top/data/log"

@@ -23,6 +23,10 @@ CONFIGS = {
         "hidden_size": 640, "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
         "intermediate_size": 2048, "vocab_size": 262144, "max_position_embeddings": 32768, "query_pre_attn_scalar": 256,
         "sliding_window": 512, "tie_word_embeddings": True}),
+    "llama3.2-1b": ("llama", {
+        "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+        "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 8192, "rope_theta": 5e5,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True}),
 }
 
 

@@ -33,7 +33,8 @@ here=/opt/trireme_first_gpu
 for file in train.h5 validation.h5; do
   [[ -s $root$here/data/$file ]] || fail "the bundle has no $file"
 done
-for file in perf/train_step.sh perf/train_step_torch.py tests/mpi/device_train_test.py tests/support/cli_testing.py; do
+for file in perf/{train_step.sh,train_step_torch.py,picture_step_torch.py,masked_step_torch.py,decoder_step_torch.py} \
+  tests/mpi/device_train_test.py tests/support/{cli_testing,torch_pictures}.py; do
   [[ -s $root$here/$file ]] || fail "the bundle has no $file"
 done
 # What every Linux has.

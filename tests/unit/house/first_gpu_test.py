@@ -187,6 +187,42 @@ class FirstGpu(unittest.TestCase):
             own = re.split(r"(?<!\\)\|", row)[-2].strip().split(", ")
             self.assertLessEqual(set(own), set(steps), f"no steps of jobs/first_gpu.sh: {row}")
 
+    # Both programs of a comparison are told the same step, on each device.
+    def test_comparisons_name_the_same_step_twice(self):
+        script = self.root / "perf/train_step.sh"
+        script.parent.mkdir()
+        shutil.copy(self.repository / "perf/train_step.sh", script)
+        said = self.root / "said"
+        for name in ("ours", "python"):
+            stand_in = self.root / name
+            stand_in.write_text(f'#!/usr/bin/env bash\n[[ $1 == -c ]] || echo "$@" >> {said}\n', encoding="utf-8")
+            stand_in.chmod(0o755)
+        for device, kind, count, expected in (
+                ("cuda", None, 1, "--preset gpt2-124m --batch 64 --dtype bf16 --device cuda --context 1024 --graphs true"),
+                ("cuda", "pictures", 2, "--batch 256 --dtype bf16 --device cuda --preset mobilenet_v2 --micro 256 --graphs true"),
+                ("cuda", "masked", 1, "--batch 64 --dtype bf16 --device cuda --context 512 --preset bert-base --graphs true"),
+                ("cuda", "decoders", 1, "--batch 8 --dtype bf16 --device cuda --preset llama3.2-1b --context 1024 --graphs true"),
+                ("cpu", None, 3, "--preset gpt2-124m --batch 4 --dtype bf16 --device cpu --context 64 --threads"),
+                ("cpu", "pictures", 2, "--batch 128 --dtype bf16 --device cpu --preset mobilenet_v2-cifar --micro 128 --threads"),
+                ("cpu", "masked", 1, "--batch 8 --dtype bf16 --device cpu --context 128 --preset bert-base --threads"),
+                ("cpu", "decoders", 2, "--batch 2 --dtype bf16 --device cpu --preset qwen3-0.6b --context 256 --threads")):
+            said.unlink(missing_ok=True)
+            done = self.run_command([script, "--device", device, *([f"--{kind}"] if kind else ())], DTYPES="bf16",
+                                    TRIREME=str(self.root / "ours"), TORCH_PYTHON=str(self.root / "python"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            lines = said.read_text(encoding="utf-8").splitlines()
+            self.assertEqual(len(lines), 2 * count)
+            self.assertIn(f"bench step {expected}", lines[0])
+            for ours, peer in zip(lines[::2], lines[1::2]):
+                step = re.search(r"--batch.* --device \w+( --context \d+| --preset \S+| --micro \d+)*", ours)[0]
+                self.assertIn(step, peer)
+                program = peer.split()[0]
+                self.assertTrue((self.repository / program).is_file(), program)
+        for arguments in (["--device", "tpu"], ["--photos"]):
+            done = self.run_command([script, *arguments])
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, r"\Atrain_step\.sh: [^\n]+\n\Z")
+
 
 if __name__ == "__main__":
     FirstGpu.repository = Path(sys.argv.pop(1)).resolve()
