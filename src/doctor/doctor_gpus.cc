@@ -39,6 +39,9 @@ std::string gpus_where(const NodeFacts& facts, const std::function<bool(const Gp
   return names;
 }
 
+// With drivers of an older CUDA, NCCL's implicit order of launches serialises a graph.
+constexpr int kOrdersLaunches = 12090;
+
 // Returns false if there is nothing further to check.
 bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
   const auto add = [&](Verdict verdict, std::string what, std::string remedy) {
@@ -75,8 +78,15 @@ bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
         "kernels that come as PTX do not run: have a newer driver installed");
     return true;
   }
-  add(Verdict::kOk,
-      fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit), "");
+  const std::string both =
+      fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit);
+  if (facts.driver_cuda < kOrdersLaunches) {
+    add(Verdict::kWarning, both,
+        "in captured steps (cuda.graphs) of several GPUs nothing is sent while something computes: "
+        "have a driver for CUDA 12.9 or a newer one installed");
+  } else {
+    add(Verdict::kOk, both, "");
+  }
   return true;
 }
 

@@ -25,6 +25,7 @@ namespace {
 using Body = std::function<void()>;
 
 constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements; larger than any cache
+constexpr std::int64_t kDocuments = 4;                         // of a masked sample
 
 // Returns small pseudo-random values. They are not denormal, and do not grow when a product is
 // repeated.
@@ -122,24 +123,46 @@ class OpsBench {
             [&] { ops::linear_backward_weight(ctx_, dy, x, dw, Tensor()); });
   }
 
+  // The keys of the positions of so many documents of equal length in each sample.
+  ops::KeyRanges keys_of_documents(const ops::AttentionShape& shape, std::int64_t documents) {
+    const std::int64_t rows = shape.batch * shape.length, length = shape.length / documents;
+    const Tensor first = ctx_.allocate_host({rows}, DType::kI32);
+    const Tensor end = ctx_.allocate_host({rows}, DType::kI32);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t begin = row % shape.length / length * length;
+      first.data<std::int32_t>()[row] = static_cast<std::int32_t>(begin);
+      end.data<std::int32_t>()[row] = static_cast<std::int32_t>(begin + length);
+    }
+    if (shape.causal) return ops::to_device(ctx_, first);
+    return {ops::to_device(ctx_, first), ops::to_device(ctx_, end)};
+  }
+
   // There are 2 products forward and 5 backward, of 2 T T D operations each, of which causal
-  // attention counts half.
-  void measure_attention(const ops::AttentionShape& shape, const Tensor& qkv,
-                         const std::string& text) {
+  // attention counts half, and of several documents only what is within them.
+  void measure_attention(const ops::AttentionShape& shape, const Tensor& qkv, std::string text,
+                         std::int64_t documents = 1) {
+    ops::KeyRanges keys;
+    ops::AttentionShape computed = shape;  // each document a sample
+    if (documents > 1) {
+      keys = keys_of_documents(shape, documents);
+      computed.batch *= documents;
+      computed.length /= documents;
+      text += fmt::format(", {} documents", documents);
+    }
     const std::int64_t rows = shape.batch * shape.length;
     const std::int64_t out_row = shape.heads * shape.head_size;
     const Tensor dqkv = tensor({rows, shape.row()});
     const Tensor out = tensor({rows, out_row}), dout = tensor({rows, out_row});
     const Tensor log_sum = floats({shape.batch * shape.heads * shape.length});
     const double product =
-        2.0 * shape.pairs() * static_cast<double>(shape.batch) * static_cast<double>(out_row);
+        2.0 * computed.pairs() * static_cast<double>(computed.batch) * static_cast<double>(out_row);
     // The forward runs first, since the backward pass reads its results.
-    ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum);
+    ops::attention(ctx_, shape, qkv, keys, out, log_sum);
     measure({"attention", text, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
-            [&] { ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum); });
+            [&] { ops::attention(ctx_, shape, qkv, keys, out, log_sum); });
     measure(
         {"attention_backward", text, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
-        [&] { ops::attention_backward(ctx_, shape, qkv, Tensor(), out, log_sum, dout, dqkv); });
+        [&] { ops::attention_backward(ctx_, shape, qkv, keys, out, log_sum, dout, dqkv); });
   }
 
   void measure_all(const models::AttentionSizes& sizes) {
@@ -153,6 +176,7 @@ class OpsBench {
       shape.window = 0;
     }
     measure_attention(shape, qkv, text);
+    if (shape.length % kDocuments == 0) measure_attention(shape, qkv, text, kDocuments);
     if (sizes.rotation.frequencies.empty()) return;
     const double turned = static_cast<double>(shape.heads + shape.kv_heads) /
                           static_cast<double>(shape.heads + 2 * shape.kv_heads);
@@ -239,7 +263,7 @@ class OpsBench {
   // Operations that only some models have: dropout, the gradient of a bias, casts between types.
   void measure_all(const models::ElementwiseSizes& sizes) {
     const auto& [rows, length, width] = sizes;
-    if (!any_wanted({"dropout", "add_column_sums", "cast"})) return;
+    if (!any_wanted({"dropout", "add_bias", "add_column_sums", "cast"})) return;
     const Shape shape{rows, width};
     const std::string text = fmt::format("{} x {}", rows, width);
     const Tensor x = tensor(shape), y = tensor(shape), whole = floats(shape);
@@ -249,6 +273,8 @@ class OpsBench {
     const ops::DropoutPlace place{.length = length, .samples = ops::to_device(ctx_, samples)};
     measure({"dropout", text, 0.0, 0.0, bytes_of({x, y})},
             [&] { ops::dropout(ctx_, x, 0.1f, place, y); });
+    const Tensor bias = tensor({width});
+    measure({"add_bias", text, 0.0, 0.0, bytes_of({x, x})}, [&] { ops::add_bias(ctx_, x, bias); });
     measure({"add_column_sums", text, 0.0, 0.0, bytes_of({x})},
             [&] { ops::add_column_sums(ctx_, x, sums); });
     measure({"cast", text, 0.0, 0.0, bytes_of({whole, y})}, [&] { ops::cast(ctx_, whole, y); });

@@ -259,7 +259,7 @@ class Bench(ProgramTest):
         for key in ("beside_communication", "beside_computation"):
             self.assertTrue(0 < data[key] <= 1, key)
         plan = ("plan", "--description", "shared.json", "--nodes", 1, "--best", 1, "--model.preset", "test-gpt")
-        self.assertIn(" 2 a node, ", self.expect_done(*plan).splitlines()[0])
+        self.assertIn(" 2 a node, ", self.expect_done(*plan).splitlines()[1])
         self.assertIn("; it was measured with 2 a node, whose memory they share",
                       self.expect_done(*plan, "--ranks-per-node", 4).splitlines()[0])
         # bad input: `bench ops --describe`: beside what chooses operations; `--seconds` without it |

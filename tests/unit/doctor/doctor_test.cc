@@ -107,6 +107,8 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
       // bad input: `doctor` on a node with a fault | problem   GPU driver      it knows CUDA 12.8,
       // this program was built with 13.0; have ... | 71
       {[](NodeFacts& f) { f.driver_cuda = 12080; }, "GPU driver", kProblem, "knows CUDA 12.8"},
+      {[](NodeFacts& f) { f.driver_cuda = f.runtime_cuda = 12080; }, "GPU driver", kWarning,
+       "knows CUDA 12.8"},
       {[](NodeFacts& f) { f.runtime_cuda = 13010; }, "GPU driver", kWarning, "PTX"},
       {[](NodeFacts& f) {
          f.devices = {0, "no device"};

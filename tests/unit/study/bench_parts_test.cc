@@ -100,6 +100,7 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
                            "softmax_and_gradient",
                            "softmax_loss_sum",
                            "dropout",
+                           "add_bias",
                            "add_column_sums",
                            "cast",
                            "fill",
@@ -118,6 +119,16 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
     EXPECT_TRUE(llama.contains(name)) << name;
     EXPECT_FALSE(gpt.contains(name)) << name;
   }
+}
+
+// Masks leave out pairs, and so arithmetic: a causal sample of n has n (n + 1) / 2 of them.
+TEST(Bench, MeasuresAttentionWithinDocuments) {
+  const std::vector<OpRow> rows = rows_of("test-gpt", DType::kF32, "attention_backward");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].shape, rows[0].shape + ", 4 documents");
+  const auto pairs = [](double n) { return n * (n + 1) / 2; };
+  const double length = 16;
+  EXPECT_DOUBLE_EQ(rows[1].flops / rows[0].flops, 4 * pairs(length / 4) / pairs(length));
 }
 
 TEST(Bench, MeasuresPositionsWhereTheyAreLearned) {
