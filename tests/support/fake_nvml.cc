@@ -65,6 +65,11 @@ int nvmlDeviceGetMaxClockInfo(void*, int clock, unsigned* mhz) {
   *mhz = clock == 1 ? 1980 : 0;
   return 0;
 }
+int nvmlDeviceGetPowerUsage(void* gpu, unsigned* milliwatts) {
+  if (gpu == &second) return 3;
+  *milliwatts = 642'500;
+  return 0;
+}
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* gpu, unsigned long long* reasons) {
   *reasons = gpu == &first ? 0x1 : 0x40 | 0x80;
   return 0;

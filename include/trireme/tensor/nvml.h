@@ -17,7 +17,8 @@ struct GpuHealth {
   std::optional<std::uint64_t> uncorrected_errors;  // memory errors since the driver was loaded
   std::optional<unsigned> clock, max_clock;         // of the multiprocessors, in MHz
   bool slowed_by_heat = false, slowed_by_power = false;
-  int nvlinks = 0;  // number of active links
+  int nvlinks = 0;                   // number of active links
+  std::optional<double> power = {};  // watts; on many GPUs a mean over the last second
 };
 
 struct HealthReport {

@@ -80,6 +80,8 @@ GpuHealth health_of(const DynamicLibrary& nvml, Gpu gpu) {
   unsigned clock = 0;
   if (ask(nvml, "nvmlDeviceGetClockInfo", gpu, kSmClock, &clock)) health.clock = clock;
   if (ask(nvml, "nvmlDeviceGetMaxClockInfo", gpu, kSmClock, &clock)) health.max_clock = clock;
+  unsigned milliwatts = 0;
+  if (ask(nvml, "nvmlDeviceGetPowerUsage", gpu, &milliwatts)) health.power = milliwatts * 1e-3;
   unsigned long long reasons = 0;
   if (ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu, &reasons)) {
     health.slowed_by_heat = (reasons & kHeat) != 0;

@@ -274,6 +274,7 @@ TEST(GpuHealth, IsAskedOfNvml) {
   EXPECT_EQ(well.uncorrected_errors, 2u);
   EXPECT_EQ(well.clock, 345u);
   EXPECT_EQ(well.max_clock, 1980u);
+  EXPECT_DOUBLE_EQ(well.power.value_or(0.0), 642.5);
   EXPECT_FALSE(well.slowed_by_heat || well.slowed_by_power);
   EXPECT_EQ(well.nvlinks, 3);
   const cuda::GpuHealth& ill = report.gpus[1];
@@ -281,6 +282,7 @@ TEST(GpuHealth, IsAskedOfNvml) {
   EXPECT_EQ(ill.persistence, false);
   EXPECT_EQ(ill.ecc, false);
   EXPECT_FALSE(ill.uncorrected_errors.has_value());
+  EXPECT_FALSE(ill.power.has_value());
   EXPECT_TRUE(ill.slowed_by_heat && ill.slowed_by_power);
   EXPECT_EQ(ill.nvlinks, 0);
   EXPECT_NE(cuda::gpu_health({"libnot_there.so"}).why_not, "");
