@@ -1,6 +1,6 @@
-# What of NVIDIA's is built in: TRIREME_HAVE_CUDA, TRIREME_HAVE_NCCL and TRIREME_HAVE_CUDNN, the
-# versions of the headers, and trireme_cuda_sources. The runtime is linked statically and needs no
-# driver to start; cuBLASLt, cuDNN, NCCL and the driver itself are opened when they are first used
+# What of NVIDIA's is built in: TRIREME_HAVE_CUDA, TRIREME_HAVE_NCCL, TRIREME_HAVE_CUDNN and TRIREME_HAVE_CUPTI,
+# the versions of the headers, and trireme_cuda_sources. The runtime is linked statically and needs no
+# driver to start; cuBLASLt, cuDNN, NCCL, CUPTI and the driver itself are opened when they are first used
 # (include/trireme/base/dynamic_library.h), so none of them is looked up by the loader.
 foreach(part CUDA NCCL CUDNN)
   string(TOUPPER "${TRIREME_${part}}" wanted)
@@ -10,6 +10,7 @@ foreach(part CUDA NCCL CUDNN)
   set(TRIREME_${part} ${wanted})
   set(TRIREME_HAVE_${part} OFF)
 endforeach()
+set(TRIREME_HAVE_CUPTI OFF)
 
 # A part of the toolkit that AUTO does without and ON insists on.
 function(_trireme_missing part reason)
@@ -114,6 +115,15 @@ else()
     _trireme_header_version(${TRIREME_CUDNN_INCLUDE_DIR}/cudnn_version.h
       CUDNN_MAJOR CUDNN_MINOR CUDNN_PATCHLEVEL TRIREME_CUDNN_VERSION)
   endif()
+  # What traces kernels has no option, since only `bench step --kernels` opens it. Since CUDA 13 the version of
+  # CUPTI begins with the toolkit's, and so it tells which records a library writes.
+  find_path(TRIREME_CUPTI_INCLUDE_DIR cupti.h HINTS ${headers} ${CUDAToolkit_BIN_DIR}/../extras/CUPTI/include)
+  mark_as_advanced(TRIREME_CUPTI_INCLUDE_DIR)
+  if(TRIREME_CUPTI_INCLUDE_DIR AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13)
+    set(TRIREME_HAVE_CUPTI ON)
+  else()
+    message(STATUS "CUPTI: off, cupti.h of CUDA 13 or later was not found")
+  endif()
   message(STATUS "CUDA: ${CUDAToolkit_VERSION} for ${TRIREME_CUDA_BUILT_FOR}, ${why}")
 
   # What the program opens, and where it may be, for a package of it (TriremePackage.cmake).
@@ -133,7 +143,8 @@ endif()
 
 # trireme_cuda_sources(TARGET CUDA file... [WITHOUT file...])
 # Adds the files of CUDA, .cu by nvcc and others by the C++ compiler, or those that stand in for
-# them in a build without it. Both see the toolkit's headers, cuBLASLt's, cuDNN's and NCCL's among them.
+# them in a build without it. Both see the toolkit's headers, cuBLASLt's, cuDNN's, NCCL's and CUPTI's
+# among them.
 function(trireme_cuda_sources target)
   cmake_parse_arguments(ARG "" "" "CUDA;WITHOUT" ${ARGN})
   if(NOT TRIREME_HAVE_CUDA)
@@ -145,5 +156,6 @@ function(trireme_cuda_sources target)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS}
     ${TRIREME_CUBLASLT_INCLUDE_DIR}
     $<$<BOOL:${TRIREME_HAVE_NCCL}>:${TRIREME_NCCL_INCLUDE_DIR}>
-    $<$<BOOL:${TRIREME_HAVE_CUDNN}>:${TRIREME_CUDNN_INCLUDE_DIR}>)
+    $<$<BOOL:${TRIREME_HAVE_CUDNN}>:${TRIREME_CUDNN_INCLUDE_DIR}>
+    $<$<BOOL:${TRIREME_HAVE_CUPTI}>:${TRIREME_CUPTI_INCLUDE_DIR}>)
 endfunction()

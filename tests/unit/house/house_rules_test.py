@@ -63,7 +63,7 @@ FOREIGN = [
     (re.compile(r"nccl"), ["src/comm/nccl"]),
     (re.compile(r"(hdf5|H5)"), ["io"]),
     (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
-    (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
+    (re.compile(r"(cuda|cublas|cudnn|curand|cupti|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
     (re.compile(r"sentencepiece|(pcre2|utf8proc|turbojpeg|jpeglib|png|archive|archive_entry|zlib|simdjson)\.h$"), ["io"]),
     (re.compile(r"(lz4|snappy-c|zstd)\.h$"), ["io/parquet"]),
     (re.compile(r"nlohmann"), ["src/base"]),
@@ -464,6 +464,7 @@ class PlantedViolations(unittest.TestCase):
                 ("io/a.cc", "cblas.h", "src/ops"),
                 ("src/nn/a.cc", "dnnl.hpp", "src/ops"),
                 ("src/nn/a.cu", "cuda_runtime.h", "src/tensor and src/ops and src/comm"),
+                ("src/study/a.cc", "cupti.h", "src/tensor and src/ops and src/comm"),
                 ("src/cli/a.cc", "sentencepiece_trainer.h", "io"),
                 ("src/cli/a.cc", "turbojpeg.h", "io"),
                 ("io/a.cc", "nlohmann/json.hpp", "src/base")]:
