@@ -34,8 +34,8 @@ const std::vector<Bench>& benches() {
        bench_ops},
       {"step",
        {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
-        "tensor", "schedule", "chunks", "shard", "recompute", "same-bits", "graphs", "repeats",
-        "json"},
+        "tensor", "schedule", "chunks", "shard", "recompute", "same-bits", "graphs", "kernels",
+        "repeats", "json"},
        check_bench_step,
        bench_step},
   };
@@ -110,6 +110,10 @@ void declare_step(Options& options, BenchArguments::Step& given) {
   options.add("same-bits", given.same_bits, "",
               "step: sums that have the same bits on every grid, as run.same_bits of train");
   options.add("graphs", given.graphs, "", "step: on a GPU, as a CUDA graph, but for its phases");
+  options.add(
+      "kernels", given.kernels, "",
+      "step: also what takes its time, in further steps without a graph: operations, and on "
+      "a GPU kernels and the gaps between them");
 }
 
 // What several measurements take, and --products.

@@ -37,7 +37,7 @@ struct BenchArguments {
     std::string recompute = "none", schedule = "1f1b";
     std::optional<int> micro, pipeline, tensor, chunks;
     int shard = 0;
-    bool graphs = false, same_bits = false;
+    bool graphs = false, same_bits = false, kernels = false;
   };
 
   // What several measurements take.

@@ -1,5 +1,6 @@
 // trireme bench step: a training step on made-up samples.
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "trireme/setup/memory_check.h"
 #include "trireme/setup/run_grid.h"
 #include "trireme/setup/step_setup.h"
+#include "trireme/study/step_parts.h"
 
 #include "cli/bench_arguments.h"
 
@@ -54,6 +56,19 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
   memory("resident", times.resident);
 }
 
+// The step taken apart, as far as it was. `roof`: of one rank.
+void print_parts(const bench::StepTimes& times, const bench::Roof& roof) {
+  const auto print = [&](std::string_view what, const bench::StepParts& parts) {
+    for (const std::string& line : bench::parts_table(what, parts, roof)) print_line(line);
+  };
+  if (times.operations) print("operation", *times.operations);
+  if (times.kernels.parts) print("kernel", *times.kernels.parts);
+  if (!times.kernels.why_not.empty()) {
+    print_line("kernels are not traced, operations are timed alone: " + times.kernels.why_not);
+  }
+  if (times.gpu_state) print_line(bench::gpu_state_text(*times.gpu_state));
+}
+
 }  // namespace
 
 void check_bench_step(const BenchArguments& given) {
@@ -76,6 +91,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput
   check_memory_here(dry_run_input(config, options.model, options.grid), runtime, device);
   options.step = step_options(config, options.model.plan, options.grid);
   options.repeats = given.repeats.value_or(options.repeats);
+  options.parts = given.step.kernels;
   const DType dtype = options.step.stage.compute;
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, options.grid,
@@ -93,7 +109,10 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, dtype);
   print_on_first(runtime, roof_text(roof, given.model.dtype, ctx));
-  if (runtime.rank() == 0) print_step(times, roof);
+  if (runtime.rank() == 0) {
+    print_step(times, roof);
+    print_parts(times, roof.of_one(runtime.size()));
+  }
   json.write_whole(runtime, bench::step_json(times, roof, options.grid));
   return ExitStatus::kDone;
 }

@@ -1,14 +1,55 @@
+#include <span>
+#include <string>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "trireme/base/json.h"
 #include "trireme/comm/bus_factor.h"
 #include "trireme/study/bench.h"
+#include "trireme/study/step_parts.h"
 
 namespace trireme::bench {
 namespace {
 
 Json json_of(const Roof& roof) {
   return Json::object({{"flops", roof.flops}, {"bandwidth", roof.bandwidth}});
+}
+
+// `roof`: of one rank.
+Json json_of(const StepParts& parts, const Roof& roof) {
+  Json rows = Json::array();
+  for (const StepPart& part : parts.parts) {
+    Json row =
+        Json::object({{"name", part.name}, {"calls", part.calls}, {"seconds", part.seconds}});
+    if (part.flops > 0.0) row["flop"] = part.flops;
+    if (part.bytes > 0.0) row["bytes"] = part.bytes;
+    if (const auto floor = part.floor(roof)) row["floor_seconds"] = *floor;
+    rows.push_back(std::move(row));
+  }
+  Json all = Json::object({{"step_seconds", parts.step}, {"sum_seconds", parts.sum()}});
+  if (parts.gaps) all["gap_seconds"] = *parts.gaps;
+  if (parts.lost > 0) all["lost_records"] = parts.lost;
+  all["rows"] = std::move(rows);
+  return all;
+}
+
+Json json_of(const GpuState& state) {
+  if (!state.why_not.empty()) return Json::object({{"why_not", state.why_not}});
+  Json all = Json::object(
+      {{"slowed_by_heat", state.slowed_by_heat}, {"slowed_by_power", state.slowed_by_power}});
+  if (state.clock) all["clock_mhz"] = *state.clock;
+  if (state.max_clock) all["max_clock_mhz"] = *state.max_clock;
+  if (state.power) all["watts"] = *state.power;
+  return all;
+}
+
+// What took the step apart, where that was asked for.
+void add_parts(Json& all, const StepTimes& times, const Roof& roof) {
+  if (times.operations) all["operations"] = json_of(*times.operations, roof);
+  if (times.kernels.parts) all["kernels"] = json_of(*times.kernels.parts, roof);
+  if (!times.kernels.why_not.empty()) all["why_no_kernels"] = times.kernels.why_not;
+  if (times.gpu_state) all["gpu"] = json_of(*times.gpu_state);
 }
 
 }  // namespace
@@ -54,21 +95,21 @@ std::string step_json(const StepTimes& times, const Roof& roof, const GridShape&
   }
   Json extents = Json::array();
   for (const GridDimension& one : kGridDimensions) extents.push_back(grid.extent(one.axes));
-  const Json all =
-      Json::object({{"bench", "step"},
-                    {"grid", std::move(extents)},
-                    {"roof", json_of(roof)},
-                    {"step_seconds", times.step},
-                    {fmt::format("{}_per_second", times.unit.many), times.units_per_second},
-                    {"flops", times.flops},
-                    {"mfu", times.flops / roof.flops},
-                    {"loss", times.loss},
-                    {"memory_bytes", memory},
-                    {"forward_seconds", times.forward},
-                    {"backward_seconds", times.backward},
-                    {"communication_seconds", times.communication},
-                    {"optimizer_seconds", times.optimizer},
-                    {"other_seconds", times.other}});
+  Json all = Json::object({{"bench", "step"},
+                           {"grid", std::move(extents)},
+                           {"roof", json_of(roof)},
+                           {"step_seconds", times.step},
+                           {fmt::format("{}_per_second", times.unit.many), times.units_per_second},
+                           {"flops", times.flops},
+                           {"mfu", times.flops / roof.flops},
+                           {"loss", times.loss},
+                           {"memory_bytes", memory},
+                           {"forward_seconds", times.forward},
+                           {"backward_seconds", times.backward},
+                           {"communication_seconds", times.communication},
+                           {"optimizer_seconds", times.optimizer},
+                           {"other_seconds", times.other}});
+  add_parts(all, times, roof.of_one(grid.ranks()));
   return all.dump(1) + "\n";
 }
 

@@ -1,11 +1,24 @@
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/operation_counts.h"
 #include "trireme/setup/step_setup.h"
 #include "trireme/study/bench.h"
+#include "trireme/study/step_parts.h"
 #include "trireme/tasks/task.h"
+#include "trireme/tensor/kernel_trace.h"
+#include "trireme/tensor/nvml.h"
 
 namespace trireme::bench {
 namespace {
@@ -78,6 +91,11 @@ void fill_in_phases(Runtime& runtime, const Series& series, StepTimes& times) {
   times.other = std::max(0.0, (sums[4] - sums[0] - sums[1] - sums[2] - sums[3]) / steps);
 }
 
+// Called in each step: when nothing of it is queued yet, and when all is, and a GPU is at it.
+struct StepHooks {
+  std::function<void()> begin = {}, queued = {};
+};
+
 class StepBench {
  public:
   StepBench(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options,
@@ -96,7 +114,7 @@ class StepBench {
   }
 
   // Collective over the world.
-  Series run(int steps, bool traced) {
+  Series run(int steps, bool traced, const StepHooks& hooks = {}) {
     Series series;
     for (int i = 0; i < steps; ++i) {
       for (const nn::MicroBatch& batch : batches_) {
@@ -104,10 +122,13 @@ class StepBench {
           if (sum->defined()) ops::fill(ctx_, *sum, 0.0f);
         }
       }
+      ctx_.stream.synchronize();
       runtime_.world().barrier().wait_host();
+      if (hooks.begin) hooks.begin();
       if (traced) runtime_.recorder().start_trace(ctx_.stream);
       const Stopwatch watch;
       const parallel::QueuedStep step = trainer_.queue(batches_, ++step_, kLearningRate, 1);
+      if (hooks.queued) hooks.queued();
       series.loss = step.result(grid_).loss;
       if (!step.news().empty()) series.news = step.news();
       series.seconds.push_back(watch.seconds());
@@ -128,6 +149,34 @@ class StepBench {
   std::int64_t step_ = 0;
 };
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+// Collective over the world. `uncaptured`: seconds of a step that is queued as it is. Steps are
+// traced where they must not be captured.
+void take_apart(ops::Context& ctx, StepBench& bench, int steps, double uncaptured,
+                StepTimes& times) {
+  const auto operations = std::make_shared<ops::OperationTimes>();
+  const Series timed =
+      bench.run(steps, true,
+                {.begin = [&] { ctx.times = operations; }, .queued = [&] { ctx.times = nullptr; }});
+  if (!ctx.cuda) {
+    times.operations = operation_parts(*operations, steps, mean(timed.seconds));
+    return;
+  }
+  // The host waits for each operation that it times, which is no part of a step.
+  times.operations = operation_parts(*operations, steps, uncaptured);
+  std::vector<cuda::HealthReport> samples;
+  bench.run(steps, true, {.queued = [&] { samples.push_back(cuda::gpu_health()); }});
+  times.gpu_state = gpu_state(samples, ctx.cuda->properties(ctx.device.index).pci_bus_id);
+  // Last, since a library that has traced may not leave the process as it was.
+  times.kernels =
+      kernel_parts(cuda::open_kernel_trace, steps, [&](const std::function<void()>& begin) {
+        return bench.run(1, true, {.begin = begin}).seconds.front();
+      });
+}
+
 }  // namespace
 
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options) {
@@ -141,7 +190,8 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   Series series = bench.run(options.repeats, !on_gpu);
   times.loss = series.loss;
   // Events between pieces of GPU work cost time, so a GPU's phases are measured in further steps.
-  fill_in_phases(runtime, on_gpu ? bench.run(options.repeats, true) : series, times);
+  const Series phases = on_gpu ? bench.run(options.repeats, true) : series;
+  fill_in_phases(runtime, phases, times);
   runtime.world().all_reduce_host(std::span<double>(series.seconds), ReduceOp::kMax);
   times.step = median(std::move(series.seconds));
   const tasks::Task& task = tasks::task_of(options.model.request);
@@ -150,6 +200,7 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   times.units_per_second = static_cast<double>(options.batch * units) / times.step;
   times.flops = plan.flops_per_sample * static_cast<double>(options.batch) / times.step;
   fill_in_memory(runtime, ctx, times);
+  if (options.parts) take_apart(ctx, bench, options.repeats, mean(phases.seconds), times);
   return times;
 }
 

@@ -316,6 +316,43 @@ class Bench(ProgramTest):
         self.expect_refusal(2, "--recompute some: is not one of none, selective, full", "bench", "step",
                             *STEP, "--recompute", "some")
 
+    def test_step_by_operation(self):
+        for ranks, flags in ((1, ()), (2, ("--tensor", 2))):
+            with self.subTest(ranks=ranks):
+                text = self.expect_done("bench", "step", *STEP, "--kernels", *flags, "--json", "step.json",
+                                        before=self.ranks(ranks))
+                lines = text.splitlines()
+                head = next(i for i, line in enumerate(lines) if line.startswith("operation "))
+                self.assertEqual(lines[head].split()[1:],
+                                 ["calls", "ms", "GFLOP", "MB", "floor", "ms", "roof", "%", "step", "%"])
+                self.assertRegex(text, r"(?m)^matmul fp32 \d+ x \d+ x \d+ x \d+ +\d+( +[\d.]+){6}$")
+                self.assertRegex(lines[-2], r"^sum +\d+( +[\d.]+){6}$")
+                self.assertRegex(lines[-1], r"^the step +[\d.]+ +100\.0$")
+                data = self.read("step.json")
+                table = data["operations"]
+                self.assertNotIn("kernels", data)  # a CPU has none
+                self.assertNotIn("why_no_kernels", data)
+                seconds = [row["seconds"] for row in table["rows"]]
+                self.assertEqual(seconds, sorted(seconds, reverse=True))
+                self.assertAlmostEqual(sum(seconds), table["sum_seconds"])
+                self.assertLess(table["sum_seconds"], table["step_seconds"])
+                # 3 products forward and backward of each parameter of a linear layer, at least; each step the same.
+                rows = {row["name"]: row for row in table["rows"]}
+                self.assertTrue(all(row["calls"] == int(row["calls"]) for row in rows.values()), rows)
+                self.assertGreater(sum(row.get("flop", 0) for row in rows.values()),
+                                   data["flops"] * data["step_seconds"] / ranks * 0.9)
+                self.assertTrue(any(name.startswith("adamw_step ") for name in rows), list(rows))
+                for row in rows.values():
+                    floor = max(row.get("flop", 0) / data["roof"]["flops"], row["bytes"] / data["roof"]["bandwidth"])
+                    self.assertAlmostEqual(row["floor_seconds"], floor * ranks)
+
+    def test_step_is_whole_unless_asked(self):
+        text = self.expect_done("bench", "step", *STEP, "--json", "step.json")
+        self.assertNotRegex(text, "(?m)^operation ")
+        self.assertNotIn("operations", self.read("step.json"))
+        # bad input: `bench ops --kernels` | bench ops takes no --kernels; it takes --preset, ... | 2
+        self.expect_refusal(2, "bench ops takes no --kernels; it takes --preset, ", "bench", "ops", "--kernels", "true")
+
     def test_step_shards_and_schedules_as_training_does(self):
         two = {"before": self.ranks(2)}
         step = ("bench", "step", *STEP, "--micro", 1, "--json", "step.json")

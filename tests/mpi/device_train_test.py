@@ -78,7 +78,8 @@ class OnADevice(ProgramTest):
             with self.subTest(ranks=ranks):
                 text = self.expect_done("bench", "step", "--preset", "test-gpt", "--batch", 2, "--micro", 1,
                                         "--repeats", 2, "--threads", 1, "--device", "cuda", *flags,
-                                        "--json", "step.json", before=(self.mpiexec, "-n", ranks))
+                                        "--kernels", "true", "--graphs", "true", "--json", "step.json",
+                                        before=(self.mpiexec, "-n", ranks))
                 self.assertRegex(text, r"(?m)^roof: .* GB/s in a copy$")
                 self.assertRegex(text, r"(?m)^test-gpt, .*, attention by own kernel \(cuDNN.*: .+\)$")
                 data = json.loads((self.folder / "step.json").read_text())
@@ -87,6 +88,13 @@ class OnADevice(ProgramTest):
                 for phase in ("forward", "backward", "optimizer"):
                     self.assertGreater(data[f"{phase}_seconds"], 0)
                 self.assertEqual(data["communication_seconds"] > 0, ranks > 1)
+                self.assertRegex(text, r"(?m)^matmul fp32 .*\n(.*\n)+sum .*\n(gaps .*\n)?the step +[\d.]+ +100.0$")
+                if self.emulated:  # no kernel runs on a GPU
+                    self.assertRegex(text, r"(?m)^kernels are not traced, operations are timed alone: .+$")
+                    self.assertIn("why_no_kernels", data)
+                else:
+                    self.assertTrue("kernels" in data or "why_no_kernels" in data)
+                self.assertRegex(text, r"(?m)^GPU: ")
         text = self.expect_done("bench", "ops", "--preset", "test-gpt", "--batch", 1, "--repeats", 1,
                                 "--threads", 1, "--device", "cuda", "--only", "embedding")
         self.assertRegex(text, r"(?m)^embedding_backward +16 x \d+ +[\d.]+ ")

@@ -19,6 +19,7 @@
 #include "trireme/models/family.h"
 #include "trireme/ops/context.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/study/step_parts.h"
 #include "trireme/tasks/unit.h"
 
 namespace trireme::bench {
@@ -104,6 +105,8 @@ struct Roof {
 
   // Returns the least time that an operation can take, in seconds.
   double floor(double operations, double bytes) const;
+  // What one of so many equal ranks has of them.
+  Roof of_one(int ranks) const { return {flops / ranks, bandwidth / ranks}; }
 };
 // Collective over comm. Uses 192 MiB on each rank meanwhile, or 768 MiB of a GPU.
 Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype);
@@ -141,6 +144,7 @@ struct StepBenchOptions {
   parallel::StepOptions step;   // phases are measured in steps without a graph
   int repeats = 5;
   std::function<void()> warm = {};  // is called after the warm-up, before what counts
+  bool parts = false;               // whether to take the step apart
 };
 
 struct StepTimes {
@@ -160,6 +164,11 @@ struct StepTimes {
   std::array<double, kMemoryUses> memory{};  // by MemoryUse
   double memory_at_once = 0.0;
   double resident = 0.0;  // resident memory, program and libraries included
+
+  // With StepBenchOptions::parts: this rank's part of further steps without a graph.
+  std::optional<StepParts> operations = {};
+  KernelParts kernels = {};                // on a GPU
+  std::optional<GpuState> gpu_state = {};  // on a GPU
 };
 // Collective over the world. Trains on made-up samples, after one warm-up step (two with graphs).
 // Throws ConfigError where the model does not fit the grid.
