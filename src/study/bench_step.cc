@@ -173,7 +173,9 @@ void take_apart(ops::Context& ctx, StepBench& bench, int steps, double uncapture
   // Last, since a library that has traced may not leave the process as it was.
   times.kernels =
       kernel_parts(cuda::open_kernel_trace, steps, [&](const std::function<void()>& begin) {
-        return bench.run(1, true, {.begin = begin}).seconds.front();
+        const double seconds = bench.run(1, true, {.begin = begin}).seconds.front();
+        ctx.stream.synchronize();  // a record of what still runs has no end
+        return seconds;
       });
 }
 

@@ -78,8 +78,7 @@ class OnADevice(ProgramTest):
             with self.subTest(ranks=ranks):
                 text = self.expect_done("bench", "step", "--preset", "test-gpt", "--batch", 2, "--micro", 1,
                                         "--repeats", 2, "--threads", 1, "--device", "cuda", *flags,
-                                        "--kernels", "true", "--graphs", "true", "--json", "step.json",
-                                        before=(self.mpiexec, "-n", ranks))
+                                        "--json", "step.json", before=(self.mpiexec, "-n", ranks))
                 self.assertRegex(text, r"(?m)^roof: .* GB/s in a copy$")
                 self.assertRegex(text, r"(?m)^test-gpt, .*, attention by own kernel \(cuDNN.*: .+\)$")
                 data = json.loads((self.folder / "step.json").read_text())
@@ -88,16 +87,51 @@ class OnADevice(ProgramTest):
                 for phase in ("forward", "backward", "optimizer"):
                     self.assertGreater(data[f"{phase}_seconds"], 0)
                 self.assertEqual(data["communication_seconds"] > 0, ranks > 1)
-                self.assertRegex(text, r"(?m)^matmul fp32 .*\n(.*\n)+sum .*\n(gaps .*\n)?the step +[\d.]+ +100.0$")
-                if self.emulated:  # no kernel runs on a GPU
-                    self.assertRegex(text, r"(?m)^kernels are not traced, operations are timed alone: .+$")
-                    self.assertIn("why_no_kernels", data)
-                else:
-                    self.assertTrue("kernels" in data or "why_no_kernels" in data)
-                self.assertRegex(text, r"(?m)^GPU: ")
         text = self.expect_done("bench", "ops", "--preset", "test-gpt", "--batch", 1, "--repeats", 1,
                                 "--threads", 1, "--device", "cuda", "--only", "embedding")
         self.assertRegex(text, r"(?m)^embedding_backward +16 x \d+ +[\d.]+ ")
+
+    def bench_kernels(self, *flags, **options):
+        """The output and the JSON of a step that is taken apart, and also captured."""
+        text = self.expect_done("bench", "step", "--preset", "test-gpt", "--batch", 2, "--micro", 1, "--repeats", 2,
+                                "--threads", 1, "--device", "cuda", "--graphs", "--kernels", "--json", "step.json",
+                                *flags, **options)
+        return text, json.loads((self.folder / "step.json").read_text())
+
+    def test_bench_takes_a_step_apart(self):
+        for ranks, flags in ((1, ()), (2, ("--tensor", 2))):
+            with self.subTest(ranks=ranks):
+                text, data = self.bench_kernels(*flags, before=(self.mpiexec, "-n", ranks))
+                self.assertRegex(text, r"(?m)^matmul fp32 .*\n(.*\n)+sum .*\nthe step +[\d.]+ +100.0$")
+                # Where CUPTI or a driver is missing, a line says so.
+                self.assertEqual(len(re.findall("(?m)^kernels are not traced, operations are timed alone: .+$", text)),
+                                 int("kernels" not in data))
+                self.assertEqual("kernels" in data, "why_no_kernels" not in data)
+                self.assertEqual(len(re.findall("(?m)^GPU: .+$", text)), 1)
+                self.assertIn("gpu", data)
+
+    @needs_emulation
+    def test_bench_traces_kernels(self):
+        folder = self.program.parent / "fake_cupti"
+        if not folder.exists():
+            self.skipTest("a build without CUPTI")
+        text, data = self.bench_kernels(environment={"LD_LIBRARY_PATH": str(folder)})
+        kernels = data["kernels"]
+        self.assertEqual([(row["name"], row["calls"]) for row in kernels["rows"]],
+                         [("gemm<float>", 2), ("norm", 1), ("fill", 1)])
+        for row, seconds in zip(kernels["rows"], (0.004, 0.002, 0.0005)):
+            self.assertAlmostEqual(row["seconds"], seconds)
+        self.assertAlmostEqual(kernels["sum_seconds"], 0.0065)
+        self.assertAlmostEqual(kernels["gap_seconds"], 0.001)
+        self.assertAlmostEqual(kernels["rows"][2]["floor_seconds"], 4096 / data["roof"]["bandwidth"])
+        self.assertEqual(kernels["lost_records"], 3 * 2)  # of both steps, not of the warm-up
+        self.assertRegex(text, r"(?m)^gemm<float> +2 +4\.000 +- +- +- +- +[\d.]+$")
+        self.assertRegex(text, r"(?m)^gaps in which no kernel ran +1\.000 +[\d.]+\nthe step +[\d.]+ +100\.0$")
+        self.assertIn("\n6 records of kernels were lost: the table lacks them\n", text)
+        text, data = self.bench_kernels(environment={"LD_LIBRARY_PATH": str(folder), "TRIREME_FAKE_CUPTI": "held"})
+        self.assertNotIn("kernels", data)
+        self.assertIn("\nkernels are not traced, operations are timed alone: CUPTI is held by another tool, which traces "
+                      "this program\n", text)
 
     def test_a_scaling_study_measures_the_device(self):
         self.expect_done("scale", "--data.train", self.data / "train.h5", "--output", "study", "--nodes", 1,

@@ -234,7 +234,7 @@ TEST(CuptiTrace, EndsWithTheObject) {
   }
   EXPECT_EQ(cupti.flushes, 1);
   expect_nothing_left();
-  // CUPTI may give a buffer away later: it is freed, which the address sanitizer sees.
+  // CUPTI may give a buffer away later, and no other trace has what is in it.
   cupti.records = {kernel("late", 1, 2)};
   cupti.give();
   EXPECT_TRUE(cuda::make_cupti_trace(table())->take().work.empty());
