@@ -121,6 +121,9 @@ else()
   mark_as_advanced(TRIREME_CUPTI_INCLUDE_DIR)
   if(TRIREME_CUPTI_INCLUDE_DIR AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13)
     set(TRIREME_HAVE_CUPTI ON)
+    find_library(TRIREME_CUPTI_LIBRARY NAMES libcupti.so.${CUDAToolkit_VERSION_MAJOR} HINTS ${CUDAToolkit_LIBRARY_DIR}
+                 ${TRIREME_CUPTI_INCLUDE_DIR}/../lib ${TRIREME_CUPTI_INCLUDE_DIR}/../lib64)
+    mark_as_advanced(TRIREME_CUPTI_LIBRARY)
   else()
     message(STATUS "CUPTI: off, cupti.h of CUDA 13 or later was not found")
   endif()
@@ -139,6 +142,12 @@ else()
   endif()
   set(TRIREME_CUDA_FOLDERS ${CUDAToolkit_LIBRARY_DIR} /usr/local/cuda/lib64
       /usr/lib/x86_64-linux-gnu)
+  if(TRIREME_CUPTI_LIBRARY)  # without it the program traces no kernels
+    cmake_path(GET TRIREME_CUPTI_LIBRARY FILENAME _cupti)
+    cmake_path(GET TRIREME_CUPTI_LIBRARY PARENT_PATH _cupti_folder)
+    list(APPEND TRIREME_CUDA_LIBRARIES ${_cupti})
+    list(APPEND TRIREME_CUDA_FOLDERS ${_cupti_folder})
+  endif()
 endif()
 
 # trireme_cuda_sources(TARGET CUDA file... [WITHOUT file...])
