@@ -18,6 +18,7 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
   return parallel::forecast_schedules(stages, chunks, input.model,
                                       {.micro_batches = input.step.work.most(),
                                        .recomputed = input.step.runs.recomputed(),
+                                       .recomputed_blocks = input.step.runs.recomputed_blocks,
                                        .in_order = input.device.on_gpus() && input.device.nccl,
                                        .trained = input.step.stage.trained});
 }

@@ -256,22 +256,39 @@ int part_with(std::span<const int> bounds, int block) {
   return static_cast<int>(std::ranges::upper_bound(bounds, block) - bounds.begin()) - 1;
 }
 
+std::vector<int> ends_of_recomputed(std::span<const int> bounds, const PipelineLayout& layout,
+                                    std::optional<int> count, int first_trained) {
+  std::vector<int> ends;
+  std::vector<int> left(static_cast<std::size_t>(layout.stages),
+                        count.value_or(std::numeric_limits<int>::max()));
+  for (int part = 0; part < layout.parts(); ++part) {
+    const int end = bounds[static_cast<std::size_t>(part) + 1];
+    const int first = std::clamp(first_trained, bounds[static_cast<std::size_t>(part)], end);
+    int& of_stage = left[static_cast<std::size_t>(layout.stage_of(part))];
+    const int taken = std::min(of_stage, end - first);
+    of_stage -= taken;
+    ends.push_back(first + taken);
+  }
+  return ends;
+}
+
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
                                       std::span<const int> bounds, int recomputed,
-                                      const nn::TrainedParameters& trained) {
+                                      const nn::TrainedParameters& trained,
+                                      std::span<const int> ends) {
   const Gradients gradients(trained);
   std::vector<StepCosts> parts;
   for (std::size_t part = 0; part + 1 < bounds.size(); ++part) {
     StepCosts sum{0, 0, 0};
-    const int end = bounds[part + 1];
+    const int end = bounds[part + 1], recomputed_end = ends.empty() ? end : ends[part];
     for (int i = bounds[part]; i < end; ++i) {
       const StepCosts costs = costs_of(blocks[static_cast<std::size_t>(i)], gradients, i);
       sum.forward += costs.forward;
       sum.backward_input += costs.backward_input;
       sum.backward_weight += costs.backward_weight;
-      if (recomputed == 0 || !gradients.of_input(i)) continue;
-      const int run_ends =
-          std::min(end, bounds[part] + ((i - bounds[part]) / recomputed + 1) * recomputed);
+      if (recomputed == 0 || i >= recomputed_end || !gradients.of_input(i)) continue;
+      const int run_ends = std::min(
+          recomputed_end, bounds[part] + ((i - bounds[part]) / recomputed + 1) * recomputed);
       sum.backward_input += costs.forward;
       if (blocks[static_cast<std::size_t>(run_ends - 1)].loss) sum.forward -= costs.forward;
     }

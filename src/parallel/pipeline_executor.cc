@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "trireme/nn/block_run.h"
+#include "trireme/parallel/partition.h"
 
 namespace trireme::parallel {
 namespace {
@@ -22,6 +24,32 @@ struct InFlight {
   std::deque<nn::BlockRun> runs;  // in the order of the blocks
 };
 
+// Neighbouring blocks [begin, end) of a chunk that compute as one.
+struct Run {
+  std::size_t begin, end;
+  bool recomputed;  // in the backward, where the options say so
+};
+
+// The runs of each chunk of a stage.
+std::vector<std::vector<Run>> runs_of(const Stage& stage, const RunOptions& options) {
+  const PipelineLayout& layout = stage.layout();
+  const std::vector<int> ends =
+      ends_of_recomputed(stage.bounds(), layout, options.recomputed_blocks, stage.first_trained());
+  std::vector<std::vector<Run>> chunks;
+  for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+    const int part = layout.part(stage.grid().index(Axis::kPipeline), chunk);
+    const auto recomputed =
+        static_cast<std::size_t>(ends[static_cast<std::size_t>(part)] - stage.first_block(chunk));
+    const auto each = static_cast<std::size_t>(options.blocks);
+    std::vector<Run>& runs = chunks.emplace_back();
+    for (std::size_t i = 0; i < stage.blocks(chunk).size(); i = runs.back().end) {
+      const bool again = i < recomputed;
+      runs.push_back({i, again ? std::min(i + each, recomputed) : i + 1, again});
+    }
+  }
+  return chunks;
+}
+
 // One pass of a stage over its micro-batches.
 class Pass {
  public:
@@ -30,7 +58,8 @@ class Pass {
        std::span<const nn::MicroBatch> batches, nn::GradientListener* listener)
       : ctx_(ctx),
         stage_(stage),
-        runs_(runs),
+        recompute_(runs.recompute),
+        runs_(runs_of(stage, runs)),
         layout_(stage.layout()),
         here_(stage.grid().index(Axis::kPipeline)),
         batches_(batches),
@@ -93,12 +122,13 @@ class Pass {
   bool has_backward(int chunk, std::size_t end) const {
     return trains() && stage_.first_block(chunk) + static_cast<int>(end) > stage_.first_trained();
   }
-  // What a run of blocks of a chunk keeps.
-  nn::BlockRun::Keep keep(int chunk, std::size_t end) const {
+  const std::vector<Run>& runs(int chunk) const { return runs_[static_cast<std::size_t>(chunk)]; }
+  // What a run of a chunk keeps.
+  nn::BlockRun::Keep keep(int chunk, const Run& run) const {
     if (!trains()) return nn::BlockRun::Keep::kNothing;
     // The tape keeps nothing, but this is the forward in which states are proposed.
-    if (!has_backward(chunk, end)) return nn::BlockRun::Keep::kTape;
-    switch (runs_.recompute) {
+    if (!has_backward(chunk, run.end) || !run.recomputed) return nn::BlockRun::Keep::kTape;
+    switch (recompute_) {
       case Recompute::kNone:
         return nn::BlockRun::Keep::kTape;
       case Recompute::kSelective:
@@ -115,17 +145,14 @@ class Pass {
   // weights, one run of blocks after the other.
   std::vector<ShardedWeights::Use> uses_of(const std::vector<PipelineStep>& steps) const {
     std::vector<ShardedWeights::Use> uses;
-    const auto each = static_cast<std::size_t>(runs_.blocks);
     for (const PipelineStep& step : steps) {
       const bool forward = step.kind == PipelineStep::Kind::kForward;
       if (!forward && step.kind != PipelineStep::Kind::kBackwardInput) continue;
-      const std::size_t blocks = stage_.blocks(step.chunk).size(),
-                        runs = (blocks + each - 1) / each;
-      for (std::size_t i = 0; i < runs; ++i) {
-        const std::size_t begin = (forward ? i : runs - 1 - i) * each;
-        const std::size_t end = std::min(begin + each, blocks);
-        if (!forward && !has_backward(step.chunk, end)) continue;
-        uses.push_back(stage_.used_by(step.chunk, begin, end));
+      const std::vector<Run>& all = runs(step.chunk);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const Run& run = all[forward ? i : all.size() - 1 - i];
+        if (!forward && !has_backward(step.chunk, run.end)) continue;
+        uses.push_back(stage_.used_by(step.chunk, run.begin, run.end));
       }
     }
     return uses;
@@ -137,16 +164,14 @@ class Pass {
     live.input_arrives.wait_on(ctx_.stream);
     Tensors x = std::exchange(live.input, {});
     const nn::BlockSpan blocks = stage_.blocks(step.chunk);
-    const auto each = static_cast<std::size_t>(runs_.blocks);
-    for (std::size_t i = 0; i < blocks.size(); i += each) {
-      const std::size_t end = std::min(i + each, blocks.size());
-      nn::BlockRun& run =
-          live.runs.emplace_back(ctx_, blocks.subspan(i, end - i), batch(step.micro_batch),
-                                 keep(step.chunk, end), listener_, has_backward(step.chunk, i));
+    for (const Run& run : runs(step.chunk)) {
+      nn::BlockRun& made = live.runs.emplace_back(
+          ctx_, blocks.subspan(run.begin, run.end - run.begin), batch(step.micro_batch),
+          keep(step.chunk, run), listener_, has_backward(step.chunk, run.begin));
       stage_.weights().begin_use(ctx_);
-      x = run.forward(std::move(x));
+      x = made.forward(std::move(x));
       stage_.weights().end_use();
-      if (!has_backward(step.chunk, end)) live.runs.clear();
+      if (!has_backward(step.chunk, run.end)) live.runs.clear();
     }
     if (trains() && live.runs.empty()) hold_back();
     InFlight* next =
@@ -259,7 +284,8 @@ class Pass {
 
   ops::Context& ctx_;
   const Stage& stage_;
-  RunOptions runs_;
+  Recompute recompute_;
+  std::vector<std::vector<Run>> runs_;  // by chunk
   const PipelineLayout& layout_;
   int here_;
   std::span<const nn::MicroBatch> batches_;

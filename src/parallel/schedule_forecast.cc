@@ -26,8 +26,10 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
                                    const nn::ModelPlan& model, const ForecastStep& step) {
   const std::vector<int> bounds = parts_of_model(model, layout, step.cut, step.trained);
+  const std::vector<int> ends =
+      ends_of_recomputed(bounds, layout, step.recomputed_blocks, step.trained.first_block());
   const ScheduleCosts costs{
-      .parts = costs_of_parts(model.blocks, bounds, step.recomputed, step.trained),
+      .parts = costs_of_parts(model.blocks, bounds, step.recomputed, step.trained, ends),
       .in_order = step.in_order};
   const int first = part_with(bounds, step.trained.first_block());
   const int micro_batches = step.micro_batches;

@@ -36,6 +36,7 @@ struct Case {
   float dropout = 0.0f;
   bool any_order = false;  // of sums
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
+  std::optional<int> recomputed_blocks = {};
   bool whole_weights = true, whole_gradients = true;
   bool run_each = false;  // each micro-batch is a run
   const char* rule = nullptr;
@@ -126,7 +127,9 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.reduce_bits = c.reduce_bits;
   if (c.reduce_bits < 32) input.step.reduce = DType::kF32;
   input.keeps_order = !c.any_order;
-  if (c.recompute > 0) input.step.runs = {c.recompute, parallel::Recompute::kFull};
+  if (c.recompute > 0) {
+    input.step.runs = {c.recompute, parallel::Recompute::kFull, c.recomputed_blocks};
+  }
   return input;
 }
 
@@ -401,6 +404,29 @@ const Case kCases[] = {
      .sequence_parallel = true,
      .recompute = 2},
     {.name = "recompute_mixed", .grid = {1, 2, 2}, .schedule = "gpipe", .recompute = 1},
+    {.name = "recompute_some", .grid = {1, 1, 1}, .recompute = 2, .recomputed_blocks = 3},
+    {.name = "recompute_some_tensor",
+     .grid = {1, 1, 2},
+     .llama = true,
+     .bf16 = true,
+     .sequence_parallel = true,
+     .recompute = 1,
+     .recomputed_blocks = 3},
+    {.name = "recompute_some_chunks",
+     .grid = {1, 2, 1},
+     .schedule = "zb-v",
+     .recompute = 1,
+     .recomputed_blocks = 2},
+    {.name = "recompute_some_interleaved",
+     .grid = {1, 2, 2},
+     .schedule = "interleaved",
+     .recompute = 1,
+     .recomputed_blocks = 2},
+    {.name = "recompute_some_shards",
+     .grid = sharded(2, 2, 2, 1),
+     .recompute = 2,
+     .recomputed_blocks = 1,
+     .whole_weights = false},
     {.name = "any_order", .grid = {1, 1, 4}, .llama = true, .any_order = true},
     {.name = "gpipe", .grid = {1, 2, 1}, .llama = true, .schedule = "gpipe"},
     {.name = "data4", .grid = {4, 1, 1}},
@@ -528,6 +554,11 @@ const Case kCases[] = {
      .bf16 = true,
      .recompute = 1,
      .frozen = "embedding.*,blocks.[02].*"},
+    {.name = "frozen_recompute_some",
+     .grid = {1, 2, 1},
+     .recompute = 1,
+     .recomputed_blocks = 1,
+     .frozen = "embedding.*,blocks.0.*"},
     {.name = "frozen_stage",
      .grid = {1, 2, 1},
      .llama = true,

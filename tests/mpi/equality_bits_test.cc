@@ -73,7 +73,10 @@ TEST_F(EqualBits, RecomputationHasTheSameBits) {
     for (const parallel::RunOptions& runs :
          {parallel::RunOptions{1, parallel::Recompute::kFull},
           parallel::RunOptions{2 + number % 2, parallel::Recompute::kFull},
-          parallel::RunOptions{1, parallel::Recompute::kSelective}}) {
+          parallel::RunOptions{1, parallel::Recompute::kSelective},
+          number % 3 == 2
+              ? parallel::RunOptions{1, parallel::Recompute::kSelective, 1}
+              : parallel::RunOptions{1 + number % 2, parallel::Recompute::kFull, 1 + number % 3}}) {
       test.runs = runs;
       const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
       for (const auto& [name, part] : expected) {
@@ -173,6 +176,7 @@ TEST_F(EqualBits, ShardsHaveTheBitsOfWholeCopies) {
         cut.runs.blocks = 1 + (number + variant) % 2;
         if ((number + variant) % 4 > 1) cut.runs.recompute = parallel::Recompute::kFull;
         if ((number + variant) % 8 == 1) cut.runs.recompute = parallel::Recompute::kSelective;
+        if ((number + variant) % 4 == 3) cut.runs.recomputed_blocks = 1 + number % 2;
         const ProcessGrid grid(runtime_, cut.grid);
         const Observed observed = observe(ctx_, grid, cut);
         expect_same_bits(expected.gradients, observed.gradients, cut, "gradient");

@@ -86,6 +86,7 @@ struct Layout {
   bool rounds = false;  // batch.runs are reduced one by one
   bool shards = false;
   parallel::Recompute recompute = parallel::Recompute::kNone;
+  std::optional<int> recomputed_blocks = {};
 };
 
 parallel::StepOptions options_of(const Layout& layout, int runs,
@@ -100,7 +101,7 @@ parallel::StepOptions options_of(const Layout& layout, int runs,
   options.stage.order = stages.order;
   options.stage.whole_weights = !layout.shards;
   options.stage.whole_gradients = !layout.shards || !layout.rounds;
-  options.runs.recompute = layout.recompute;
+  options.runs = {1, layout.recompute, layout.recomputed_blocks};
   return options;
 }
 
@@ -112,7 +113,9 @@ TEST(States, EqualRunsGiveEqualBitsOnEveryLayout) {
   if (runtime().size() == 2) {
     layouts = {{.grid = {2, 1, 1}},
                {.grid = {2, 1, 1}, .rounds = true},
+               {.grid = {2, 1, 1}, .recompute = kFull, .recomputed_blocks = 2},
                {.grid = {1, 2, 1}, .schedule = "gpipe", .recompute = kFull},
+               {.grid = {1, 2, 1}, .recompute = kFull, .recomputed_blocks = 1},
                {.grid = {1, 2, 1}, .schedule = "zb-v"}};
   } else if (runtime().size() == 4) {
     layouts = {{.grid = {4, 1, 1}, .recompute = kSelective},

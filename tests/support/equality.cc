@@ -229,6 +229,7 @@ std::string EqualityCase::to_string() const {
                      : runs.recompute == parallel::Recompute::kSelective
                          ? ", selectively recomputed"
                          : "") +
+         (runs.recomputed_blocks ? fmt::format(" in {} of a stage", *runs.recomputed_blocks) : "") +
          (batch_runs.runs == 0 ? ""
                                : fmt::format(", {} runs{}", batch_runs.runs,
                                              batch_runs.reduces_each ? " in rounds" : "")) +

@@ -1,6 +1,7 @@
 // Which blocks of the model each part of it has (PipelineLayout).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,14 +61,23 @@ std::vector<int> parts_of_model(const nn::ModelPlan& plan, const PipelineLayout&
 // Returns the part that has the block.
 int part_with(std::span<const int> bounds, int block);
 
+// Returns for each part of the model the block behind the last of those that the backward computes
+// again, where in each stage `count` blocks are: the first ones in the order of the model from
+// block `first_trained` on, since those before have no backward. They are held longest, and are
+// computed again when those behind have left memory. A stage of fewer blocks computes all again;
+// without a count all stages do.
+std::vector<int> ends_of_recomputed(std::span<const int> bounds, const PipelineLayout& layout,
+                                    std::optional<int> count, int first_trained);
+
 // What the steps of each part of the model cost in training, in FLOPs per sample (cost_of). Part p
 // has blocks [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost
 // the same; of what is frozen, those that are computed. Those of a loss block are all in its
-// backward-input. With `recomputed` > 0 the
-// backward-input also computes the forward of each run of so many blocks again, but for a run that
-// ends in the loss: that has no forward before its backward (nn::BlockRun).
+// backward-input. With `recomputed` > 0 the backward-input also computes the forward of each run of
+// so many blocks before `ends` (ends_of_recomputed; empty: of all) again, but for a run that ends
+// in the loss: that has no forward before its backward (nn::BlockRun).
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
                                       std::span<const int> bounds, int recomputed = 0,
-                                      const nn::TrainedParameters& trained = {});
+                                      const nn::TrainedParameters& trained = {},
+                                      std::span<const int> ends = {});
 
 }  // namespace trireme::parallel

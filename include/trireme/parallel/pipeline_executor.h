@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 
 #include "trireme/parallel/gradient_reducer.h"
@@ -18,6 +19,9 @@ enum class Recompute { kNone, kSelective, kFull };
 struct RunOptions {
   int blocks = 1;  // in one run; the last run of a chunk may have fewer
   Recompute recompute = Recompute::kNone;
+  // How many blocks of each stage are computed again (ends_of_recomputed). Those behind them are
+  // runs of one block and keep all. Empty: all blocks are.
+  std::optional<int> recomputed_blocks = {};
 
   // How many neighbouring blocks the backward computes again at once; 0: none.
   int recomputed() const { return recompute == Recompute::kFull ? blocks : 0; }

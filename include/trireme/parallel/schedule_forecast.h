@@ -25,9 +25,10 @@ struct ScheduleForecast {
 
 // A step that a schedule runs.
 struct ForecastStep {
-  int micro_batches = 1;  // of a replica
-  int recomputed = 0;     // as in costs_of_parts
-  bool in_order = false;  // ScheduleCosts::in_order
+  int micro_batches = 1;                      // of a replica
+  int recomputed = 0;                         // as in costs_of_parts
+  std::optional<int> recomputed_blocks = {};  // as in RunOptions
+  bool in_order = false;                      // ScheduleCosts::in_order
   nn::TrainedParameters trained = {};
   std::vector<int> cut = {};  // as in StageOptions
 };

@@ -149,6 +149,7 @@ TEST_F(FrozenLayouts, HaveTheBitsOfOneRank) {
           if (turn % 3 == 2) {
             test.runs = {static_cast<int>(1 + turn / 3 % 3), parallel::Recompute::kFull};
           }
+          if (turn % 4 == 1) test.runs.recomputed_blocks = static_cast<int>(1 + turn / 4 % 2);
           expect_bits_of(reference(test), test);
           if (HasFailure()) return;
         }

@@ -202,6 +202,24 @@ TEST(Partition, FrozenBlocksCostLess) {
   EXPECT_EQ(costs_of_parts(plan.blocks, std::vector{0, 3, 6}, 0, trained)[0].backward_weight, 1.0);
 }
 
+// In the order of the model: a stage's first chunk before its next one.
+TEST(Partition, TheFirstBlocksOfEachStageAreRecomputed) {
+  using Ends = std::vector<int>;
+  const std::vector<int> bounds = {0, 3, 5, 7, 10};
+  const PipelineLayout stages{.stages = 4};
+  EXPECT_EQ(ends_of_recomputed(bounds, stages, {}, 0), (Ends{3, 5, 7, 10}));
+  EXPECT_EQ(ends_of_recomputed(bounds, stages, 1, 0), (Ends{1, 4, 6, 8}));
+  EXPECT_EQ(ends_of_recomputed(bounds, stages, 3, 0), (Ends{3, 5, 7, 10}));
+  const PipelineLayout loop{.stages = 2, .chunks = 2};
+  EXPECT_EQ(ends_of_recomputed(bounds, loop, 2, 0), (Ends{2, 5, 5, 7}));
+  EXPECT_EQ(ends_of_recomputed(bounds, loop, 4, 0), (Ends{3, 5, 6, 9}));
+  const PipelineLayout v{2, 2, PipelineLayout::Order::kV};
+  EXPECT_EQ(ends_of_recomputed(bounds, v, 4, 0), (Ends{3, 5, 7, 8}));
+  // Blocks 0 to 3 have no backward.
+  EXPECT_EQ(ends_of_recomputed(bounds, stages, 1, 4), (Ends{3, 5, 6, 8}));
+  EXPECT_EQ(ends_of_recomputed(bounds, loop, 2, 4), (Ends{3, 5, 7, 8}));
+}
+
 // Layers of one unit, an embedding of little and a head of five layers, as in a small GPT. The
 // stage that holds the head has as few layers as its other chunk can have.
 TEST(Partition, TheChunkBesideTheHeadIsSmall) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -331,18 +332,30 @@ TEST(PipelineSchedule, RecomputationIsPartOfTheBackward) {
   EXPECT_EQ(whole[0].backward_input, 2 * (1 + 2) + 3 * 4);
 }
 
+// Runs of two of the first three blocks, and what is behind them once.
+TEST(PipelineSchedule, ThoseBehindTheRecomputedBlocksRunOnce) {
+  const auto parts =
+      costs_of_parts(blocks_of({1, 2, 4, 8, 16}), std::vector{0, 5}, 2, {}, std::vector{3});
+  EXPECT_EQ(parts[0].forward, 1 + 2 + 4 + 8);
+  EXPECT_EQ(parts[0].backward_input, 2 * (1 + 2 + 4) + 8 + 3 * 16);
+}
+
 // What is predicted for many micro-batches, of which few are run, is what the checker finds.
 TEST(PipelineSchedule, ForecastsAreTheCheckersFindings) {
   const auto model = model_of({0.1, 2, 2, 2, 2, 2, 2, 2, 2, 3});
-  for (const auto& [micro_batches, recomputed] : {std::pair(64, 0), {64, 2}, {1500, 0}}) {
-    const auto all = forecast_schedules(4, {}, model,
-                                        {.micro_batches = micro_batches, .recomputed = recomputed});
+  const std::optional<int> every_block;
+  for (const auto& [micro_batches, recomputed, of_stage] :
+       {std::tuple(64, 0, every_block), {64, 2, every_block}, {64, 1, 1}, {1500, 0, every_block}}) {
+    const auto all = forecast_schedules(
+        4, {}, model,
+        {.micro_batches = micro_batches, .recomputed = recomputed, .recomputed_blocks = of_stage});
     ASSERT_EQ(all.size(), schedule_names().size());
     for (const ScheduleForecast& forecast : all) {
       const auto bounds = cut_model(model, forecast.layout);
+      const auto ends = ends_of_recomputed(bounds, forecast.layout, of_stage, 0);
       const ScheduleReport report =
           check_schedule(make_pipeline_schedule(forecast.name, forecast.layout, micro_batches),
-                         {.parts = costs_of_parts(model.blocks, bounds, recomputed)});
+                         {.parts = costs_of_parts(model.blocks, bounds, recomputed, {}, ends)});
       EXPECT_NEAR(forecast.idle, report.bubble_fraction, 2e-3) << forecast.name;
       EXPECT_GT(forecast.idle, 0);
       const int most = *std::max_element(report.peak_live.begin(), report.peak_live.end());

@@ -90,12 +90,15 @@ EqualityCase variant(const GridShape& layout, const std::string& schedule, int s
     test.grid[Axis::kReplicate] = data / group;
     test.grid[Axis::kShard] = group;
     test.whole_weights = shard_stage < 3;
-    test.prefetch = recompute;
+    test.prefetch = recompute % 3;
     test.whole_gradients = shard_stage < 2;
     test.batch_runs.reduces_each = shard_stage >= 2;
   }
   if (recompute == 1) test.runs.recompute = parallel::Recompute::kSelective;
   if (recompute == 2) test.runs = {tied ? 2 : 1, parallel::Recompute::kFull};
+  // A part of the blocks: on one stage of chunks, all of one and some of the next.
+  if (recompute == 3) test.runs = {1, parallel::Recompute::kSelective, 2};
+  if (recompute == 4) test.runs = {tied ? 1 : 2, parallel::Recompute::kFull, tied ? 2 : 3};
   return test;
 }
 
@@ -105,7 +108,7 @@ constexpr std::array kRules = {"adamw", "lion", "muon",      "muon by heads", "s
 // Every layout under every schedule; with these, shards, recomputation, tied matrices and update
 // rules in turn, so that each pair of values meets in some case.
 TEST_F(SameBits, EveryLayoutScheduleShardAndRecomputation) {
-  constexpr int kShardStages = 4, kRecomputations = 3;
+  constexpr int kShardStages = 4, kRecomputations = 5;
   int l = 0, rule = 0;
   for (const GridShape& layout : layouts()) {
     int s = 0;

@@ -63,10 +63,12 @@ TEST(DryRunAll, TheLargestIsFoundWhereWeightGradientsWait) {
   GptConfig model = small_gpt();
   model.layers = 22;
   for (const char* schedule : {"zb-h1", "zb-v", "interleaved"}) {
-    for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kFull}) {
+    for (const auto& runs : {parallel::RunOptions{1, parallel::Recompute::kNone},
+                             parallel::RunOptions{1, parallel::Recompute::kFull},
+                             parallel::RunOptions{1, parallel::Recompute::kFull, 2}}) {
       DryRunInput input = input_of(model, {1, 6, 1}, DType::kF32);
       input.step.schedule = schedule;
-      input.step.runs.recompute = recompute;
+      input.step.runs = runs;
       const auto layout = parallel::schedule_layout(schedule, 6, {});
       input.step.stage.chunks = layout.chunks;
       input.step.stage.order = layout.order;

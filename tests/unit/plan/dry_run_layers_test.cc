@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/parallel/schedule.h"
 #include "trireme/plan/dry_run.h"
 
 #include "support/dry_run_testing.h"
@@ -150,6 +153,75 @@ TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
       }
     }
   }
+}
+
+// The activations of each stage, and the FLOPs of all, with so many blocks of each that are
+// recomputed.
+struct StagesThatRecompute {
+  std::vector<std::size_t> activations;
+  double flops = 0.0;
+};
+StagesThatRecompute stages_that_recompute(DryRunInput input, const parallel::RunOptions& runs) {
+  input.step.runs = runs;
+  StagesThatRecompute found;
+  for (const DryRunResult& stage : plan::dry_run_all(input)) {
+    found.activations.push_back(kept_activations(stage));
+    found.flops += stage.operations.total().flops;
+  }
+  return found;
+}
+
+// Between none and all, each further block of a stage costs time and takes no memory.
+TEST(DryRunAll, MoreRecomputedBlocksHoldLess) {
+  GptConfig model = small_llama();
+  model.layers = 14;  // 16 blocks
+  for (const auto& [stages, schedule] : {std::pair(1, "1f1b"),
+                                         {4, "1f1b"},
+                                         {2, "gpipe"},
+                                         {2, "interleaved"},
+                                         {4, "zb-h1"},
+                                         {4, "zb-v"}}) {
+    DryRunInput input = input_of(model, {1, stages, 1}, DType::kBF16);
+    const auto layout = parallel::schedule_layout(schedule, stages, {});
+    input.step.schedule = schedule;
+    input.step.stage.chunks = layout.chunks;
+    input.step.stage.order = layout.order;
+    set_micro_batches(input, 8);
+    for (const auto recompute : {parallel::Recompute::kSelective, parallel::Recompute::kFull}) {
+      SCOPED_TRACE(fmt::format("{} {} {}", stages, schedule, static_cast<int>(recompute)));
+      const auto none = stages_that_recompute(input, {});
+      const auto all = stages_that_recompute(input, {1, recompute});
+      auto before = none;
+      bool some_between = false;
+      for (int blocks = 1; blocks <= 16; ++blocks) {
+        const auto now = stages_that_recompute(input, {1, recompute, blocks});
+        for (std::size_t i = 0; i < now.activations.size(); ++i) {
+          EXPECT_LE(now.activations[i], before.activations[i]) << blocks << " of stage " << i;
+        }
+        EXPECT_GE(now.flops, before.flops) << blocks;
+        some_between = some_between ||
+                       (now.activations != none.activations && now.activations != all.activations);
+        before = now;
+      }
+      EXPECT_EQ(before.activations, all.activations);
+      EXPECT_EQ(before.flops, all.flops);
+      EXPECT_LT(all.activations.front(), none.activations.front());
+      EXPECT_TRUE(some_between);
+    }
+  }
+}
+
+// Blocks without a backward keep nothing, and do not count.
+TEST(DryRunAll, FrozenBlocksAreNoneOfTheRecomputed) {
+  GptConfig model = small_gpt();
+  model.tied = false;
+  DryRunInput input = input_of(model, {1, 1, 1}, DType::kF32);
+  input.step.stage.trained = nn::trained_parameters(
+      input.model, NamePatterns::of_list("embedding.*,positions.*,blocks.[01].*"));
+  const auto none = stages_that_recompute(input, {});
+  const auto one = stages_that_recompute(input, {1, parallel::Recompute::kFull, 1});
+  EXPECT_LT(one.activations.front(), none.activations.front());
+  EXPECT_GT(one.flops, none.flops);
 }
 
 // The most is held while the gradient of SwiGLU's output is made and used: that, the output, gate

@@ -113,7 +113,9 @@ TEST(DryRunOfFrozen, HoldsWhatARealRankHolds) {
       input.step.stage.trained = nn::trained_parameters(input.model, NamePatterns::of_list(frozen));
       for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kSelective,
                                    parallel::Recompute::kFull}) {
-        input.step.runs.recompute = recompute;
+        input.step.runs = {1, recompute};
+        expect_what_a_real_rank_holds(input);
+        input.step.runs.recomputed_blocks = 2;
         expect_what_a_real_rank_holds(input);
       }
       const MemoryStats memory = plan::dry_run(input, 0).memory;
