@@ -79,12 +79,43 @@ NetworkCosts& LayoutEstimate::network_of(const GridShape& grid) {
   return *network;
 }
 
-const LayoutEstimate::Blocks& LayoutEstimate::blocks_of(const Layout& layout) {
+const LayoutEstimate::Blocks& LayoutEstimate::measured(const Layout& layout) {
   const Key key{layout.grid[Axis::kTensor], layout.micro, layout.recompute,
                 layout.sequence_parallel, layout.schedule.starts_with("zb-")};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
-  return blocks_.emplace(key, measure(layout)).first->second;
+  Layout all = layout;
+  all.recomputed_blocks.reset();
+  return blocks_.emplace(key, measure(all)).first->second;
+}
+
+LayoutEstimate::Blocks LayoutEstimate::blocks_of(const Layout& layout, bool on_first_stage) {
+  const Blocks& recomputed = measured(layout);
+  if (!layout.recomputed_blocks || !recomputed.known) return recomputed;
+  Layout none = layout;
+  none.recompute = "none";
+  const Blocks& kept = measured(none);
+  if (!kept.known) return kept;
+  const int stages = layout.grid[Axis::kPipeline];
+  const auto share = [](double count, double of) {
+    return of > 0.0 ? std::clamp(count / of, 0.0, 1.0) : 0.0;
+  };
+  // In the order of the model. One without equal blocks is all before them, and stages have equal
+  // shares of it.
+  Blocks made = recomputed;
+  double left = *layout.recomputed_blocks;
+  const double before = recomputed.before / (recomputed.middle == 0 ? stages : 1.0);
+  made.first = between(kept.first, recomputed.first, share(left, before));
+  if (on_first_stage || stages == 1) left -= before;
+  const double middle = std::ceil(static_cast<double>(recomputed.middle) / stages);
+  const double of_middle = share(left, middle);
+  made.block = between(kept.block, recomputed.block, of_middle);
+  made.last = between(kept.last, recomputed.last, share(left - middle, recomputed.after));
+  // The backward of the blocks that keep all comes first, and leaves their memory to those that are
+  // computed again.
+  made.transient = std::max(
+      kept.transient, recomputed.transient - (1.0 - of_middle) * middle * kept.block.activations);
+  return made;
 }
 
 // The dry run of one micro-batch whose differences between stages are the blocks' costs: a model
@@ -177,6 +208,17 @@ LayoutEstimate::Cost LayoutEstimate::beyond(const Cost& more, const Cost& fewer)
           .sent = more.sent};
 }
 
+// What a block costs on average where this share of blocks is recomputed.
+LayoutEstimate::Cost LayoutEstimate::between(const Cost& kept, const Cost& recomputed,
+                                             double share) {
+  Cost mean = recomputed;
+  for (double Cost::*part : {&Cost::forward, &Cost::backward, &Cost::rest, &Cost::activations}) {
+    mean.*part = std::lerp(kept.*part, recomputed.*part, share);
+  }
+  mean.workspace = std::max(kept.workspace, recomputed.workspace);
+  return mean;
+}
+
 LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
   Blocks made;
   const std::optional<DryRunInput> input = measured_input(layout, made);
@@ -201,16 +243,17 @@ LayoutEstimate::Blocks LayoutEstimate::measure(const Layout& layout) {
 }
 
 LayoutCost LayoutEstimate::cost(const Layout& layout, int samples) {
-  const Blocks& blocks = blocks_of(layout);
+  // All stages decide the time, the first one the memory.
+  const Blocks blocks = blocks_of(layout, /*on_first_stage=*/false);
   if (!blocks.known) return {};
   const int micro_batches = samples / layout.micro / layout.grid.extent(kDataAxes);
   return {.seconds = step_seconds(layout, blocks, micro_batches),
-          .bytes = rank_bytes(layout, blocks, micro_batches),
+          .bytes = rank_bytes(layout, blocks_of(layout, /*on_first_stage=*/true), micro_batches),
           .known = true};
 }
 
 std::vector<int> LayoutEstimate::cut(const Layout& layout) {
-  const Blocks& blocks = blocks_of(layout);
+  const Blocks blocks = blocks_of(layout, /*on_first_stage=*/false);
   const int stages = layout.grid[Axis::kPipeline];
   if (stages == 1 || layout.chunks > 1 || blocks.middle == 0) return {};
   const auto seconds = [](const Cost& cost) { return cost.forward + cost.backward; };

@@ -46,11 +46,16 @@ class LayoutEstimate {
   // Tensor ranks, micro, recomputation, sequence parallelism, whether weight gradients wait.
   using Key = std::tuple<int, int, std::string, bool, bool>;
 
-  const Blocks& blocks_of(const Layout& layout);
+  // The costs of blocks on stages that recompute as many as the layout says: the means of those
+  // that are recomputed and those that keep all. The first stage has some before the middle ones.
+  Blocks blocks_of(const Layout& layout, bool on_first_stage);
+  // The same where all are recomputed, whatever their number.
+  const Blocks& measured(const Layout& layout);
   Blocks measure(const Layout& layout);
   std::optional<DryRunInput> measured_input(const Layout& layout, Blocks& made) const;
   Cost cost_of(const DryRunResult& stage, NetworkCosts& network, double launch) const;
   static Cost beyond(const Cost& more, const Cost& fewer);
+  static Cost between(const Cost& kept, const Cost& recomputed, double share);
   NetworkCosts& network_of(const GridShape& grid);
   double step_seconds(const Layout& layout, const Blocks& blocks, int micro_batches);
   double rank_bytes(const Layout& layout, const Blocks& blocks, int micro_batches) const;

@@ -110,6 +110,7 @@ void add_layouts(const LayoutSpace& space, const GridShape& grid, std::vector<La
             layout.schedule = schedule;
             layout.chunks = chunks;
             layout.recompute = recompute;
+            layout.recomputed_blocks = space.recomputed_blocks;
             layout.sequence_parallel = sequence;
           }
         }

@@ -19,8 +19,9 @@ struct Layout {
   int shard_stage = 0;
   int micro = 1;  // samples of a micro-batch
   std::string schedule = "1f1b";
-  int chunks = 1;                  // of a stage
-  std::string recompute = "none";  // as recompute.mode
+  int chunks = 1;                             // of a stage
+  std::string recompute = "none";             // as recompute.mode
+  std::optional<int> recomputed_blocks = {};  // as recompute.blocks
   bool sequence_parallel = false;
   // The blocks of each part of the model (StageOptions); empty: by their costs on no device in
   // particular.
@@ -41,6 +42,7 @@ struct LayoutSpace {
   std::optional<std::string> schedule = {};
   std::optional<int> chunks = {};
   std::optional<std::string> recompute = {};
+  std::optional<int> recomputed_blocks = {};  // empty: all; otherwise `recompute` is given too
   std::optional<bool> sequence_parallel = {};
   bool cuts = true;  // whether the stages may be cut by the costs of the device
 };
