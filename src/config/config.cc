@@ -213,6 +213,14 @@ void check_member(const Config& config) {
          "members (sync.member) evaluate the outer weights, which have no average");
 }
 
+void check_recompute(const Config::Recompute& recompute) {
+  if (!recompute.blocks || recompute.mode != "none") return;
+  throw ConfigError(
+      fmt::format("recompute.blocks is {}, but recompute.mode is none: give selective or full, or "
+                  "recompute.blocks auto",
+                  *recompute.blocks));
+}
+
 // Keys of meetings where there are none would do nothing.
 void check_sync(const Config& config) {
   const Config::Sync& sync = config.sync;
@@ -380,6 +388,7 @@ void check_config_without_data(const Config& config) {
   check_compress(config);
   check_balance(config);
   check_sync(config);
+  check_recompute(config.recompute);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
   check_optimizer(config);

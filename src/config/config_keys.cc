@@ -430,6 +430,12 @@ void add_recompute_keys(Options& options, Config::Recompute& recompute) {
       "recompute.mode full: keep the input of every so many blocks; more keep fewer inputs, "
       "but while their backward runs all that these blocks compute",
       between(1, limits::kLayers), OnChange::kNothing);
+  options.add(
+      "recompute.blocks", recompute.blocks, "blocks",
+      "recompute.mode selective and full: for the first so many blocks of each stage, while those "
+      "behind them keep all, which takes more memory and less time; blocks that optim.freeze "
+      "leaves without a backward do not count; auto: for all",
+      between(1, limits::kLayers), OnChange::kNothing);
 }
 
 void add_cuda_keys(Options& options, Config::Cuda& cuda) {

@@ -19,8 +19,12 @@ namespace {
 // the machine.
 constexpr int kMostDryRuns = 128;
 constexpr int kLastStage = 3;  // of shard.stage
-// From what holds most to what holds least.
+// Values of recompute.mode, from what holds most to what holds least.
 constexpr std::array kModes = {"none", "selective", "full"};
+
+std::string blocks_text(const Config::Recompute& recompute) {
+  return recompute.blocks ? fmt::format("{}", *recompute.blocks) : "auto";
+}
 
 class Search {
  public:
@@ -80,17 +84,29 @@ class Search {
     return groups;
   }
 
+  // The given recomputation and stronger ones, the strongest last: of all blocks.
+  std::vector<Config::Recompute> recomputations() const {
+    const Config::Recompute& given = run_.config.recompute;
+    std::vector<Config::Recompute> found;
+    for (auto mode = std::ranges::find(kModes, given.mode); mode != kModes.end(); ++mode) {
+      found.push_back({*mode, given.every, given.blocks});
+    }
+    if (given.blocks) found.push_back({kModes.back(), given.every, {}});
+    return found;
+  }
+
   // Returns one with the weakest recomputation and the largest micro-batch that fit, the latter
   // first.
   std::optional<Config> nearest_of_batches(Config config) const {
     const std::vector<int> sizes = micro_batches(config);
     if (sizes.empty()) return {};
-    const auto with = [&](int micro, const char* mode) {
+    const std::vector<Config::Recompute> choices = recomputations();
+    const auto with = [&](int micro, const Config::Recompute& recompute) {
       config.batch.micro = micro;
-      config.recompute.mode = mode;
+      config.recompute = recompute;
       return config;
     };
-    const auto strongest_fits = [&](int micro) { return fits(with(micro, kModes.back())); };
+    const auto strongest_fits = [&](int micro) { return fits(with(micro, choices.back())); };
     // A larger micro-batch needs more, unless smaller ones take more shards of sums over runs.
     const bool larger_needs_more = !config.shard.divides_gradients();
     if (larger_needs_more && !strongest_fits(sizes.back())) return {};
@@ -100,9 +116,8 @@ class Search {
             : std::ranges::find_if(sizes, strongest_fits);
     if (found == sizes.end()) return {};  // none fits, or no time was left
     const int micro = *found;
-    for (auto mode = std::ranges::find(kModes, run_.config.recompute.mode); mode != kModes.end();
-         ++mode) {
-      if (fits(with(micro, *mode))) return with(micro, *mode);
+    for (const Config::Recompute& recompute : choices) {
+      if (fits(with(micro, recompute))) return with(micro, recompute);
     }
     return {};
   }
@@ -145,7 +160,9 @@ class Search {
       text += fmt::format("{}--{} {}", text.empty() ? "" : " ", key, value);
     };
     const GridShape& grid = run_.grid;
-    add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
+    const Config::Recompute& recompute = run_.config.recompute;
+    add("recompute.mode", config.recompute.mode, recompute.mode);
+    add("recompute.blocks", blocks_text(config.recompute), blocks_text(recompute));
     add("batch.micro", int{config.batch.micro}, int{run_.config.batch.micro});
     add("shard.stage", config.shard.stage, run_.config.shard.stage);
     if (config.shard.divides_state() && config.shard.group != run_.config.shard.group) {

@@ -166,6 +166,16 @@ void check_step_size(const Config& config, const models::Model& model) {
   }
 }
 
+// A stage may have fewer, so that the key goes with every grid.
+void check_recomputed_blocks(const Config::Recompute& recompute, const models::Model& model) {
+  const auto blocks = std::ssize(model.plan.blocks);
+  if (!recompute.blocks || *recompute.blocks <= blocks) return;
+  throw ConfigError(
+      fmt::format("recompute.blocks is {}, but the model has {} blocks, of which the first and the "
+                  "last are the embedding and the head: auto recomputes all",
+                  *recompute.blocks, blocks));
+}
+
 }  // namespace
 
 GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
@@ -340,6 +350,7 @@ void check_model_fits_grid(const Config& config, const models::Model& model,
         parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
     parallel::parts_of_model(model.plan, layout, cut.blocks());
   }
+  check_recomputed_blocks(config.recompute, model);
   check_step_size(config, model);
   const std::int64_t context = model.plan.length;
   const std::int64_t of_sample = model.plan.rows == 0 ? context : model.plan.rows;

@@ -63,7 +63,11 @@ plan::LayoutSpace layout_space(const Config& config, const GivenKeys& given,
   if (knows_micro) space.micro = int{config.batch.micro};
   if (is_given("grid.schedule")) space.schedule = config.grid.schedule;
   if (is_given("grid.chunks")) space.chunks = config.grid.chunks;
-  if (is_given("recompute.mode")) space.recompute = config.recompute.mode;
+  if (is_given("recompute.blocks")) space.recomputed_blocks = config.recompute.blocks;
+  // A number of blocks says nothing without its mode.
+  if (is_given("recompute.mode") || space.recomputed_blocks) {
+    space.recompute = config.recompute.mode;
+  }
   space.cuts = !is_given("grid.cut");
   if (is_given("grid.sequence_parallel")) space.sequence_parallel = config.grid.sequence_parallel;
   if (space.tensor && !can_have_tensor_ranks(model, *space.tensor)) {
@@ -85,6 +89,7 @@ Config with_layout(const Config& config, const plan::Layout& layout) {
   made.grid.chunks.reset();
   if (layout.schedule == "interleaved") made.grid.chunks = layout.chunks;
   made.recompute.mode = layout.recompute;
+  made.recompute.blocks = layout.recomputed_blocks;
   made.grid.sequence_parallel = layout.sequence_parallel;
   if (!layout.cut.empty()) made.grid.cut = StageCut::of_blocks(layout.cut);
   return made;
@@ -100,6 +105,7 @@ plan::Layout layout_of(const Config& config, int ranks) {
           .schedule = config.grid.schedule,
           .chunks = stages.chunks,
           .recompute = config.recompute.mode,
+          .recomputed_blocks = config.recompute.blocks,
           .sequence_parallel = config.grid.sequence_parallel,
           .cut = config.grid.cut.blocks()};
 }
@@ -137,6 +143,9 @@ std::string layout_flags(const plan::Layout& layout) {
     if (!layout.cut.empty()) text += fmt::format(" --grid.cut {}", fmt::join(layout.cut, ","));
   }
   if (layout.recompute != "none") text += " --recompute.mode " + layout.recompute;
+  if (layout.recomputed_blocks) {
+    text += fmt::format(" --recompute.blocks {}", *layout.recomputed_blocks);
+  }
   if (layout.sequence_parallel) text += " --grid.sequence_parallel true";
   return text;
 }

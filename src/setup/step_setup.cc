@@ -124,6 +124,7 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
   } else if (config.recompute.mode == "selective") {
     options.runs.recompute = parallel::Recompute::kSelective;
   }
+  options.runs.recomputed_blocks = config.recompute.blocks;
   options.reduce = config.comm.reduce == "bf16" ? DType::kBF16 : DType::kF32;
   options.reduce_bits = config.comm.compress == "int8" ? 8 : 32;
   options.clip_value = static_cast<float>(config.optim.clip_value);

@@ -187,6 +187,7 @@ std::string stages_text(const StartedRun& run) {
       schedule, stage.layout(), run.plan,
       {.micro_batches = options.work.most(),
        .recomputed = options.runs.recomputed(),
+       .recomputed_blocks = options.runs.recomputed_blocks,
        .in_order = pipeline.exchanges_in_order(run.device.context.device.kind),
        .trained = stage.options().trained,
        .cut = stage.options().cut});
@@ -212,13 +213,17 @@ std::string split_batch_text(const StartedRun& run) {
 }
 
 std::string recompute_text(const Config::Recompute& recompute) {
+  const std::string blocks = recompute.blocks ? fmt::format(", in the first {} of each stage",
+                                                            counted(*recompute.blocks, "block"))
+                                              : "";
   if (recompute.mode == "selective") {
-    return "selective: outputs of norms and activations are made again in the backward";
+    return "selective: outputs of norms and activations are made again in the backward" + blocks;
   }
   if (recompute.mode != "full") return "";
   return fmt::format(
-      "full: only the input of {} is kept for the backward",
-      recompute.every == 1 ? "each block" : fmt::format("every {} blocks", recompute.every));
+      "full: only the input of {} is kept for the backward{}",
+      recompute.every == 1 ? "each block" : fmt::format("every {} blocks", recompute.every),
+      blocks);
 }
 
 std::string data_text(const StartedRun& run) {

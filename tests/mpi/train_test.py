@@ -454,6 +454,7 @@ class Train(unittest.TestCase):
         for ranks, flags in ((4, ["--grid.tensor", "2", "--shard.stage", "3", "--shard.prefetch", "2"]),
                              (4, ["--grid.pipeline", "2", "--shard.stage", "3", "--shard.prefetch", "0"]),
                              (4, ["--shard.stage", "3", "--shard.group", "2", "--recompute.mode", "full"]),
+                             (2, ["--grid.pipeline", "2", "--recompute.mode", "full", "--recompute.blocks", "1"]),
                              (3, ["--shard.stage", "2"])):
             with self.subTest(flags=flags):
                 run = f"shards-{ranks}{''.join(flags)}"

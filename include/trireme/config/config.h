@@ -151,7 +151,8 @@ struct Config {
 
   struct Recompute {
     std::string mode = "none";
-    int every = 1;  // blocks
+    int every = 1;              // blocks
+    std::optional<int> blocks;  // of each stage; empty: all
     bool operator==(const Recompute&) const = default;
   } recompute;
 

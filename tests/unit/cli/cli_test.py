@@ -302,6 +302,21 @@ class Commands(ProgramTest):
         # bad input: `memory`: tensor ranks that do not divide the heads | the message of training | 2
         self.expect_refusal(2, "heads", "memory", "--grid.tensor", "5", "--batch.global", "8")
 
+    def test_memory_counts_the_blocks_that_are_recomputed(self):
+        model = ("--model.preset", "gpt2-124m", "--batch.global", "4", "--batch.micro", "4")
+        full = ("--recompute.mode", "full", "--recompute.blocks")
+
+        def held(*flags):
+            _, said = self.memory(*model, *flags)
+            return said["kinds"][0]["peak_bytes"]
+        by_blocks = [held(), *(held(*full, blocks) for blocks in ("2", "6", "12"))]
+        self.assertEqual(by_blocks, sorted(set(by_blocks), reverse=True))
+        self.assertEqual(held(*full, "14"), held(*full, "auto"))
+        # bad input: `train`, `memory`, ...: `recompute.blocks` beyond the model's | recompute.blocks is 15, but the model
+        # has 14 blocks, of which the first and the last are the embedding and the head: auto recomputes all | 2
+        self.expect_refusal(2, "recompute.blocks is 15, but the model has 14 blocks, of which the first and the last are "
+                            "the embedding and the head: auto recomputes all", "memory", *model, *full, "15")
+
     def test_memory_names_a_setting_that_fits_the_gpu(self):
         sizes = ("--model.preset", "gpt2-124m", "--grid.data", "4", "--batch.global", "32", "--batch.micro", "8")
         # bad input: `memory`: a rank that does not fit `--gpu-memory` | the table, then memory: a rank needs about ... MiB

@@ -138,6 +138,18 @@ class Plan(ProgramTest):
         _, plan = self.plan(*SMALL, "--best", "5", "--comm.compress", "int8")
         self.assertTrue(all(layout["shard_stage"] <= 1 for layout in plan["points"][0]["layouts"]))
 
+    # In a plan, in what it writes, and in a plan from that.
+    def test_recomputed_blocks_that_are_given_stay(self):
+        given = ("--recompute.mode", "full", "--recompute.blocks", "2")
+        _, plan = self.plan(*SMALL, "--best", "2", *given, "--output", "best.ini")
+        for layout in plan["points"][0]["layouts"]:
+            self.assertIn(" ".join(given), layout["flags"])
+        self.assertIn("blocks = 2", (self.folder / "best.ini").read_text(encoding="utf-8"))
+        _, again = self.plan("--config", "best.ini", "--best", "1")
+        self.assertIn(" ".join(given), again["points"][0]["layouts"][0]["flags"])
+        _, free = self.plan(*SMALL, "--best", "2")
+        self.assertTrue(all("recompute.blocks" not in layout["flags"] for layout in free["points"][0]["layouts"]))
+
     def test_several_numbers_of_nodes_are_searched_as_one_is(self):
         _, many = self.plan(*SMALL, "--nodes", "1,8", "--best", "1")
         _, one = self.plan(*SMALL, "--nodes", "8", "--best", "1")

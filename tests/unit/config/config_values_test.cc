@@ -1,6 +1,8 @@
 // Values of keys that a configuration refuses, alone and beside others; those of the optimizer and
 // of the learning rate are in config_optimizer_test.cc.
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -43,6 +45,28 @@ TEST(Config, ListsOfPatternsHaveNoEmptyOne) {
               fmt::format("optim.freeze {}: holds an empty pattern; give names between commas, as "
                           "in embedding.*",
                           wrong));
+  }
+}
+
+TEST(Config, RecomputedBlocksAreOfAMode) {
+  const std::vector<std::string> full = {"--recompute.mode", "full", "--recompute.blocks"};
+  const auto with = [&](const char* blocks) {
+    std::vector<std::string> flags = full;
+    flags.emplace_back(blocks);
+    return flags;
+  };
+  EXPECT_EQ(parsed(with("3")).recompute.blocks, 3);
+  EXPECT_EQ(parsed(with("auto")).recompute.blocks, std::nullopt);
+  // bad input: `train`: `recompute.blocks` without a `recompute.mode` | recompute.blocks is 3, but
+  // recompute.mode is none: give selective or full, or recompute.blocks auto | 2
+  EXPECT_EQ(refusal({"--recompute.blocks", "3"}),
+            "recompute.blocks is 3, but recompute.mode is none: give selective or full, or "
+            "recompute.blocks auto");
+  // bad input: `train`: `recompute.blocks` below 1 | --recompute.blocks -1: must be at least 1 and
+  // at most 4096 | 2
+  for (const char* wrong : {"0", "-1", "4097"}) {
+    EXPECT_EQ(refusal(with(wrong)),
+              fmt::format("--recompute.blocks {}: must be at least 1 and at most 4096", wrong));
   }
 }
 

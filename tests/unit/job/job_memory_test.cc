@@ -132,6 +132,14 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
             "--recompute.mode full --batch.micro 4, which fits");
   EXPECT_EQ(nearest(needs("full", 1, 1, 1) - 1),
             "--recompute.mode full --batch.micro 4 --shard.stage 1, which fits");
+  // More of the given blocks, then all.
+  config_.recompute.mode = "selective";
+  config_.recompute.blocks = 4;
+  const std::int64_t some = needs("full", 8, 1, 1);
+  EXPECT_EQ(nearest(needs("selective", 8, 1, 1)), "no error");
+  EXPECT_EQ(nearest(some), "--recompute.mode full, which fits");
+  EXPECT_EQ(nearest(some - 1), "--recompute.mode full --recompute.blocks auto, which fits");
+  config_.recompute = {};
   config_.shard.stage = 1;
   config_.shard.group = 2;
   EXPECT_EQ(nearest(needs("full", 1, 1, 1, 1) - 1),
