@@ -61,8 +61,11 @@ std::string samples_of(const models::Model& model, std::int64_t samples) {
 }
 
 std::string roof_text(const bench::Roof& roof, std::string_view dtype, const ops::Context& ctx) {
-  return fmt::format("roof: {:.1f} GFLOP/s in a {} product, {:.1f} GB/s in a {}", roof.flops * 1e-9,
-                     dtype, roof.bandwidth * 1e-9, ctx.cuda ? "copy" : "triad");
+  const std::string sustained =
+      roof.sustained > 0.0 ? fmt::format(" ({:.1f} sustained)", roof.sustained * 1e-9) : "";
+  return fmt::format("roof: {:.1f} GFLOP/s in a {} product{}, {:.1f} GB/s in a {}",
+                     roof.flops * 1e-9, dtype, sustained, roof.bandwidth * 1e-9,
+                     ctx.cuda ? "copy" : "triad");
 }
 
 }  // namespace trireme::cli

@@ -13,7 +13,9 @@ namespace trireme::bench {
 namespace {
 
 Json json_of(const Roof& roof) {
-  return Json::object({{"flops", roof.flops}, {"bandwidth", roof.bandwidth}});
+  Json all = Json::object({{"flops", roof.flops}, {"bandwidth", roof.bandwidth}});
+  if (roof.sustained > 0.0) all["sustained_flops"] = roof.sustained;
+  return all;
 }
 
 // `roof`: of one rank.

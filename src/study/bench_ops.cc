@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -461,26 +462,44 @@ class OpsBench {
   const std::function<void(const OpRow&)>& report_;
 };
 
-// Collective over comm. Returns the seconds of a square product on the slowest rank, the best of a
-// few rounds.
-double seconds_of_product(Communicator& comm, ops::Context& ctx, DType dtype, std::int64_t side) {
-  constexpr int kRounds = 3;
-  const Shape square{side, side};
-  const Tensor a = small_values(ctx, square, dtype);
-  const Tensor b = small_values(ctx, square, dtype);
-  const Tensor c = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
-  ctx.stream.synchronize();
-  double least = 0.0;
-  for (int round = 0; round <= kRounds; ++round) {
-    comm.barrier().wait_host();
-    const Stopwatch watch;
-    ops::matmul(ctx, a, ops::Transpose::kNo, b, ops::Transpose::kYes, 0.0f, c);
-    ctx.stream.synchronize();
-    const double slowest = comm.all_reduce_host(watch.seconds(), ReduceOp::kMax);
-    if (round == 1 || slowest < least) least = slowest;  // the first round is a warm-up
+// A square product that all ranks make at the same time.
+class SquareProduct {
+ public:
+  SquareProduct(Communicator& comm, ops::Context& ctx, DType dtype, std::int64_t side)
+      : comm_(comm),
+        ctx_(ctx),
+        a_(small_values(ctx, {side, side}, dtype)),
+        b_(small_values(ctx, {side, side}, dtype)),
+        c_(ctx.allocate({side, side}, dtype, MemoryUse::kWorkspace)) {
+    ctx_.stream.synchronize();
   }
-  return least;
-}
+
+  double operations() const { return 2.0 * static_cast<double>(c_.elements() * c_.shape()[0]); }
+
+  // Collective. The seconds of so many, one after the other, on the slowest rank.
+  double seconds(int count) {
+    comm_.barrier().wait_host();
+    const Stopwatch watch;
+    for (int i = 0; i < count; ++i) {
+      ops::matmul(ctx_, a_, ops::Transpose::kNo, b_, ops::Transpose::kYes, 0.0f, c_);
+    }
+    ctx_.stream.synchronize();
+    return comm_.all_reduce_host(watch.seconds(), ReduceOp::kMax);
+  }
+  // Collective. The same of one, the best of a few after a warm-up.
+  double least_seconds() {
+    constexpr int kRounds = 3;
+    seconds(1);
+    double least = seconds(1);
+    for (int round = 1; round < kRounds; ++round) least = std::min(least, seconds(1));
+    return least;
+  }
+
+ private:
+  Communicator& comm_;
+  ops::Context& ctx_;
+  Tensor a_, b_, c_;
+};
 
 }  // namespace
 
@@ -490,13 +509,18 @@ double Roof::floor(double operations, double bytes) const {
 
 Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
   constexpr std::int64_t kLargest = 8192;
-  constexpr double kLongEnough = 0.05;  // seconds
+  constexpr double kLongEnough = 0.05, kSustained = 1.0;  // seconds
   Roof roof{.flops = 0.0, .bandwidth = scaling::measure_memory_bandwidth(comm, ctx)};
   double seconds = 0.0;
   for (std::int64_t side = 256; side <= kLargest && seconds < kLongEnough; side *= 2) {
-    seconds = seconds_of_product(comm, ctx, dtype, side);
-    const double cube = static_cast<double>(side) * side * side;
-    roof.flops = std::max(roof.flops, 2.0 * cube * comm.size() / seconds);
+    SquareProduct product(comm, ctx, dtype, side);
+    seconds = product.least_seconds();
+    const double all = product.operations() * comm.size();
+    roof.flops = std::max(roof.flops, all / seconds);
+    const bool last = 2 * side > kLargest || seconds >= kLongEnough;
+    if (!ctx.cuda || !last) continue;
+    const int count = static_cast<int>(std::ceil(kSustained / seconds));  // equal on all ranks
+    roof.sustained = all * count / product.seconds(count);
   }
   return roof;
 }

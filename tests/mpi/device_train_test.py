@@ -79,7 +79,7 @@ class OnADevice(ProgramTest):
                 text = self.expect_done("bench", "step", "--preset", "test-gpt", "--batch", 2, "--micro", 1,
                                         "--repeats", 2, "--threads", 1, "--device", "cuda", *flags,
                                         "--json", "step.json", before=(self.mpiexec, "-n", ranks))
-                self.assertRegex(text, r"(?m)^roof: .* GB/s in a copy$")
+                self.assertRegex(text, r"(?m)^roof: [\d.]+ GFLOP/s in a \w+ product \([\d.]+ sustained\), [\d.]+ GB/s in a copy$")
                 self.assertRegex(text, r"(?m)^test-gpt, .*, attention by own kernel \(cuDNN.*: .+\)$")
                 data = json.loads((self.folder / "step.json").read_text())
                 for phase in phases:

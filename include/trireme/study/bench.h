@@ -102,11 +102,14 @@ struct Roof {
   // takes 50 ms or has 8192 rows.
   double flops = 0.0;
   double bandwidth = 0.0;  // bytes/s by measure_memory_bandwidth: a triad, on GPUs a copy
+  // On GPUs, operations/s of the largest of these products over a second without a pause: the
+  // clocks fall under load. 0: not measured.
+  double sustained = 0.0;
 
   // Returns the least time that an operation can take, in seconds.
   double floor(double operations, double bytes) const;
   // What one of so many equal ranks has of them.
-  Roof of_one(int ranks) const { return {flops / ranks, bandwidth / ranks}; }
+  Roof of_one(int ranks) const { return {flops / ranks, bandwidth / ranks, sustained / ranks}; }
 };
 // Collective over comm. Uses 192 MiB on each rank meanwhile, or 768 MiB of a GPU.
 Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype);
