@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // Names of files; null: free. Only what the standard allows in a handler touches them.
 std::array<std::atomic<const char*>, GoneWithSignal::kMost> slots;
@@ -25,11 +25,11 @@ void remove_and_end(int number) {
   std::raise(number);
 }
 
-// What handles a signal already, or ignores it (nohup), goes on doing so.
+// What is ignored (nohup) stays so. UCX takes SIGHUP for its debugger, from us too.
 void install_handlers() {
   for (const int number : kSignals) {
     struct sigaction now {};
-    if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+    if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) continue;
     struct sigaction wanted {};
     wanted.sa_handler = remove_and_end;
     ::sigaction(number, &wanted, nullptr);

@@ -5,8 +5,9 @@
 
 namespace trireme {
 
-// Removes a file where a signal ends the process that nothing else handles (Ctrl-C, scancel), for
-// as long as this object lives. The process then ends as that signal ends it.
+// Removes a file where a signal ends the process (Ctrl-C, scancel, a closed terminal), for as long
+// as this object lives. The process then ends as that signal ends it. Threads that wait for a
+// signal, as StopSignals has, get it all the same, since it is blocked then.
 class GoneWithSignal {
  public:
   // Nothing is done while kMost others live.

@@ -57,8 +57,9 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
 }
 
 // The step taken apart, as far as it was. `roof`: of one rank.
-void print_parts(const bench::StepTimes& times, const bench::Roof& roof) {
-  const auto print = [&](std::string_view what, const bench::StepParts& parts) {
+void print_parts(const bench::StepTimes& times, const bench::Roof& roof, int ranks) {
+  const auto print = [&](std::string what, const bench::StepParts& parts) {
+    if (ranks > 1) what += " of rank 0";
     for (const std::string& line : bench::parts_table(what, parts, roof)) print_line(line);
   };
   if (times.operations) print("operation", *times.operations);
@@ -111,7 +112,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput
   print_on_first(runtime, roof_text(roof, given.model.dtype, ctx));
   if (runtime.rank() == 0) {
     print_step(times, roof);
-    print_parts(times, roof.of_one(runtime.size()));
+    print_parts(times, roof.of_one(runtime.size()), runtime.size());
   }
   json.write_whole(runtime, bench::step_json(times, roof, options.grid));
   return ExitStatus::kDone;

@@ -47,7 +47,7 @@ std::vector<Fitted> constants_of(const Planner& planner, bool communicates) {
   using Device = plan::DeviceDescription::Constants;
   using Network = plan::NetworkDescription::Constants;
   add_device("pace", &Device::pace, 0.1, 100.0);
-  if (communicates) add_network("network efficiency", &Network::efficiency, 0.02, 2.0);
+  if (communicates) add_network("network efficiency", &Network::efficiency, 0.02, 1.0);
   add_device("memory", &Device::memory, 0.02, 1.0);
   add_device("product", &Device::product, 0.02, 1.0);
   if (communicates) add_network("network latency", &Network::latency, 0.1, 100.0);
@@ -81,6 +81,7 @@ MeasuredRun read_run(const std::string& folder, const PlanRequest& request) {
         fmt::format("--calibrate {}: {} are too few to measure one: six or more are needed", folder,
                     counted(std::ssize(history.steps()), "step")));
   }
+  config.run.device = "auto";  // what it was is in the run's metrics
   const Planner planner(request, config, {});
   if ((history.steps().back().device_memory_bytes > 0.0) != planner.device().gpu) {
     throw ConfigError(fmt::format("--calibrate {}: the run computed on {}, but {} is a {}", folder,

@@ -43,6 +43,11 @@ std::string schedule_text(const plan::Layout& layout) {
   return layout.schedule;
 }
 
+std::string recompute_text(const plan::Layout& layout) {
+  if (!layout.recomputed_blocks) return layout.recompute;
+  return fmt::format("{} {}", layout.recompute, *layout.recomputed_blocks);
+}
+
 std::string gib(double bytes) {
   return fmt::format("{:.1f}", bytes / (1024.0 * 1024.0 * 1024.0));
 }
@@ -76,7 +81,7 @@ void print_plan(const PlannedNodes& planned) {
         "{:>5} {:<12} {:<8} {:>5} {:<13} {:<9} {:>3} {:>10} {:>17} {:>11} {:>5.1f} {:>7} {:>7.1f} "
         "{:>7.1f} {:>10}",
         planned.scale.nodes, layout.grid.extents_text("x"), shards_text(layout), layout.micro,
-        schedule_text(layout), layout.recompute, layout.sequence_parallel ? "yes" : "-",
+        schedule_text(layout), recompute_text(layout), layout.sequence_parallel ? "yes" : "-",
         time_text(step.seconds), time_text(step.low) + "-" + time_text(step.high),
         short_number(planned.scale.units_of_step / step.seconds),
         100.0 * mfu_of(step, planned.scale), gib(one.bytes()), 100.0 * exposed_share(step),
@@ -162,28 +167,30 @@ Json json_of_layout(const plan::PlannedLayout& planned, const PlanScale& scale) 
     one["communication"] = std::move(communication);
     stages.push_back(std::move(one));
   }
-  return Json::object({{"flags", layout_flags(layout)},
-                       {"grid", std::move(grid)},
-                       {"shard_stage", layout.shard_stage},
-                       {"shard_group", layout.grid[Axis::kShard]},
-                       {"micro", layout.micro},
-                       {"schedule", layout.schedule},
-                       {"chunks", layout.chunks},
-                       {"recompute", layout.recompute},
-                       {"sequence_parallel", layout.sequence_parallel},
-                       {"step_s", step.seconds},
-                       {"low_s", step.low},
-                       {"high_s", step.high},
-                       {"units_per_s", scale.units_of_step / step.seconds},
-                       {"units", scale.units},
-                       {"mfu", mfu_of(step, scale)},
-                       {"bytes", planned.bytes()},
-                       {"composed", Json::object({{"step_s", planned.estimate},
-                                                  {"bytes", planned.estimated_bytes}})},
-                       {"exposed", exposed_share(step)},
-                       {"idle", step.bubble()},
-                       {"node_hours_per_1e9", node_hours(step, scale)},
-                       {"stages", std::move(stages)}});
+  return Json::object(
+      {{"flags", layout_flags(layout)},
+       {"grid", std::move(grid)},
+       {"shard_stage", layout.shard_stage},
+       {"shard_group", layout.grid[Axis::kShard]},
+       {"micro", layout.micro},
+       {"schedule", layout.schedule},
+       {"chunks", layout.chunks},
+       {"recompute", layout.recompute},
+       {"recompute_blocks", layout.recomputed_blocks ? Json(*layout.recomputed_blocks) : Json()},
+       {"sequence_parallel", layout.sequence_parallel},
+       {"step_s", step.seconds},
+       {"low_s", step.low},
+       {"high_s", step.high},
+       {"units_per_s", scale.units_of_step / step.seconds},
+       {"units", scale.units},
+       {"mfu", mfu_of(step, scale)},
+       {"bytes", planned.bytes()},
+       {"composed",
+        Json::object({{"step_s", planned.estimate}, {"bytes", planned.estimated_bytes}})},
+       {"exposed", exposed_share(step)},
+       {"idle", step.bubble()},
+       {"node_hours_per_1e9", node_hours(step, scale)},
+       {"stages", std::move(stages)}});
 }
 
 Json json_of_plan(const PlannedNodes& planned) {

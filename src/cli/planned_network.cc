@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/planner.h"
@@ -79,7 +80,12 @@ plan::NetworkDescription planned_network(const std::string& name,
   std::string known = name;
   if (known.empty() && device.gpu) known = plan::usual_node(device.name);
   if (known.empty()) known = device.gpu ? kUsualOfGpus : kUsual;
-  return plan::known_network(known, ranks_of_node, device.gpu);
+  try {
+    return plan::known_network(known, ranks_of_node, device.gpu);
+  } catch (const ConfigError& error) {
+    if (first.find_first_of("/.") == std::string::npos) throw;
+    throw ConfigError(fmt::format("{} is no file, and {}", shown(first), error.what()));
+  }
 }
 
 }  // namespace trireme::cli

@@ -147,7 +147,7 @@ std::vector<NetworkDescription> describe_all() {
                               const std::vector<std::string>& names) {
   const auto nearest = nearest_name(name, names);
   if (name.empty()) {
-    throw ConfigError(fmt::format("the {} has no name: as in hdr200-2:1+dgx-a100", what));
+    throw ConfigError(fmt::format("a {} has no name; as in hdr200-2:1+dgx-a100", what));
   }
   throw ConfigError(fmt::format("no {} is called {}{}; known are {}", what, shown(name),
                                 nearest ? fmt::format("; the nearest is {}", *nearest) : "",
@@ -201,7 +201,7 @@ NetworkDescription known_network(std::string_view name, int ranks_of_node, bool 
   if (fabric == known().fabrics.end()) {
     std::vector<std::string> names = names_of(known().fabrics);
     if (!kind_name) names.insert(names.end(), known_nodes().begin(), known_nodes().end());
-    refuse_name(fabric_name, "network (and no file)", names);
+    refuse_name(fabric_name, "network", names);
   }
   const auto kind = known().nodes.find(kind_name.value_or(fabric->second.node));
   if (kind == known().nodes.end()) refuse_name(*kind_name, "kind of node", known_nodes());

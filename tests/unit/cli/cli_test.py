@@ -116,7 +116,7 @@ class Commands(ProgramTest):
     # The file that is there stays, and no NAME.partial is left.
     def test_a_signal_takes_what_is_unfinished(self):
         (self.folder / "plain").write_text("old", encoding="utf-8")
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             # Who runs the tests in the background may ignore a signal for all of them.
             with subprocess.Popen([self.program, "plan", "--gpu", "h100", "--nodes", "1-512", "--model.preset", "llama3-70b", "--json",
                                    "plain"], cwd=self.folder, stdout=subprocess.DEVNULL,

@@ -89,9 +89,9 @@ class Plan(ProgramTest):
                 (["--gpu", "h100", "--description", "x.json"], "give either --gpu NAME (one of"),
                 (["--gpu", "h10"], "did you mean"),
                 (["--gpu", "h100", "--network", "ndr40-fat-tree"], "the nearest is ndr400-fat-tree"),
-                (["--gpu", "h100", "--network", "./rates.json"], "no network (and no file) is called ./rates.json"),
-                (["--gpu", "h100", "--network", "+dgx-a100"], "the network (and no file) has no name"),
-                (["--gpu", "h100", "--network", "hdr200-2:1+"], "the kind of node has no name"),
+                (["--gpu", "h100", "--network", "./rates.json"], "./rates.json is no file, and no network is called ./rates.json; known are"),
+                (["--gpu", "h100", "--network", "+dgx-a100"], "a network has no name"),
+                (["--gpu", "h100", "--network", "hdr200-2:1+"], "a kind of node has no name"),
                 (["--gpu", "h100", "--nodes", "0"], "as in --nodes 8, 2,4,8 or 1-64"),
                 (["--gpu", "h100", "--nodes", "4-2"], "4 is more than 2"),
                 (["--gpu", "h100", "--nodes", "many"], "'many' is no number of nodes"),
@@ -141,8 +141,10 @@ class Plan(ProgramTest):
     # In a plan, in what it writes, and in a plan from that.
     def test_recomputed_blocks_that_are_given_stay(self):
         given = ("--recompute.mode", "full", "--recompute.blocks", "2")
-        _, plan = self.plan(*SMALL, "--best", "2", *given, "--output", "best.ini")
+        text, plan = self.plan(*SMALL, "--best", "2", *given, "--output", "best.ini")
+        self.assertEqual(text.count(" full 2 "), 2)
         for layout in plan["points"][0]["layouts"]:
+            self.assertEqual(layout["recompute_blocks"], 2)
             self.assertIn(" ".join(given), layout["flags"])
         self.assertIn("blocks = 2", (self.folder / "best.ini").read_text(encoding="utf-8"))
         _, again = self.plan("--config", "best.ini", "--best", "1")
@@ -209,13 +211,20 @@ class Plan(ProgramTest):
                          "--nodes", "1", "--best", "1", "--json", "plan.json")
         planned = json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))["points"][0]["layouts"][0]
         self.assertLess(abs(planned["step_s"] / kept["measured_s"] - 1), 0.05)
+        # A network that all runs find faster than it is said to be is as fast as its links are, and no faster.
+        self.run_program("train", "--data.train", data / "train.h5", "--model.preset", "test-gpt", "--run.steps", "12",
+                         "--grid.data", "2", "--run.device", "cpu", "--run.folder", "two", "--run.threads", "1",
+                         before=("mpiexec", "-n", "2"))
+        self.expect_done("plan", "--calibrate", "run", "two", *machine, "--output", "two.json")
+        self.assertLessEqual(json.loads((self.folder / "two.json").read_text(encoding="utf-8"))["network"]["efficiency"], 1)
         # The record of a run has every key, and leaves every layout open.
         self.expect_done("plan", "--config", "run/config.ini", "--gpu", "h100", "--nodes", "2", "--best", "1")
         self.expect_refusal(2, "plan --calibrate takes the folders of runs", "plan", "--calibrate", *machine)
         self.expect_refusal(5, "no such", "plan", "--calibrate", "none", *machine)
         # bad input: `plan --calibrate`: one run twice, a run on processors for a GPU | the run, and which of them | 2
         self.expect_refusal(2, "./run: the run is given twice", "plan", "--calibrate", "run", "./run", *machine)
-        self.expect_refusal(2, "run: the run computed on processors, but t4 is a GPU", "plan", "--calibrate", "run", "--gpu", "t4")
+        for run in ("run", "two"):
+            self.expect_refusal(2, f"{run}: the run computed on processors, but t4 is a GPU", "plan", "--calibrate", run, "--gpu", "t4")
         self.expect_refusal(2, "plan takes no folders, but with --calibrate", "plan", "run", *machine)
 
     def test_a_job_is_planned_before_it_is_written(self):

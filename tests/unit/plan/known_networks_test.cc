@@ -79,8 +79,9 @@ TEST(KnownNetworks, OthersAreRefusedWithTheNearest) {
       "no network is called ndr40-fat-tree; the nearest is ndr400-fat-tree; known are edr100-2:1");
   begins("dgx-h10", "no network is called dgx-h10; the nearest is dgx-h100; known are ");
   begins("a\nb", "no network is called ");
-  begins("", "no network is called ");
-  begins("roce-100g+", "no kind of node is called ");
+  begins("", "a network has no name; as in ");
+  begins("+dgx-a100", "a network has no name; as in ");
+  begins("roce-100g+", "a kind of node has no name; as in ");
   begins("dgx-h100+pcie-4", "no network is called dgx-h100; ");
   begins("roce-100g+dgx-a10",
          "no kind of node is called dgx-a10; the nearest is dgx-a100; known are ");
