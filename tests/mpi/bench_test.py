@@ -261,7 +261,7 @@ class Bench(ProgramTest):
         plan = ("plan", "--description", "shared.json", "--nodes", 1, "--best", 1, "--model.preset", "test-gpt")
         self.assertIn(" 2 a node, ", self.expect_done(*plan).splitlines()[1])
         self.assertIn("; it was measured with 2 a node, whose memory they share",
-                      self.expect_done(*plan, "--ranks-per-node", 4).splitlines()[0])
+                      self.expect_done(*plan, "--ranks-per-node", 4).splitlines()[1])
         # bad input: `bench ops --describe`: beside what chooses operations; `--seconds` without it |
         # --describe measures operations of its own: leave out --only, ... | 2
         self.expect_refusal(2, "--describe measures operations of its own: leave out --only, ", "bench", "ops",
