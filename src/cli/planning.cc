@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/printable.h"
@@ -24,6 +25,7 @@ constexpr int kUsualGpusOfNode = 8;
 constexpr double kGib = 1073741824.0;
 // How often the nodes are doubled to find out from how many on a model fits.
 constexpr int kMostDoublings = 12;
+constexpr double kMostSeconds = 60.0;  // of looking for it
 
 plan::SiteDescription site_of(const PlanRequest& request) {
   if (request.gpu.empty() == request.description.empty()) {
@@ -316,20 +318,22 @@ void Planner::refuse_all(int nodes, const plan::LayoutsFound& found) const {
 }
 
 // More nodes, on which something fits: doubled, then fewer of them, by halves of what is between.
+// Where that takes long, none, or more than would do.
 std::optional<int> Planner::nodes_that_fit(int nodes) const {
   plan::LayoutSearch larger = search(1);
+  const Stopwatch watch;
+  const auto is_late = [&] { return watch.seconds() > kMostSeconds; };
   const auto fits = [&](std::int64_t count) {
     return count * ranks_of_node_ % config_.grid.islands == 0 &&
            !larger.find(ranks_of_island(static_cast<int>(count))).best.empty();
   };
   std::int64_t too_few = nodes, enough = 2 * std::int64_t{nodes};
-  for (int i = 0; i < kMostDoublings && !fits(enough); ++i) {
-    too_few = enough;
-    enough *= 2;
-    if (enough * ranks_of_node_ > kMostGridRanks) return {};
+  for (int i = 0;; ++i) {
+    if (i == kMostDoublings || enough * ranks_of_node_ > kMostGridRanks || is_late()) return {};
+    if (fits(enough)) break;
+    too_few = std::exchange(enough, 2 * enough);
   }
-  if (!fits(enough)) return {};
-  while (enough - too_few > 1) {
+  while (enough - too_few > 1 && !is_late()) {
     const std::int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
