@@ -105,11 +105,12 @@ class Plan(ProgramTest):
 
     # Scripts gate on the status, as with memory, job and train.
     def test_what_fits_nowhere_is_refused_with_what_would_fit(self):
-        done = self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", "--gpu", "a100-40", "--nodes", "1",
-                                   *LARGE)
+        # 60 samples, so that the least number of nodes is between two doubled ones.
+        small = ["--gpu", "a100-40", "--ranks-per-node", "1", "--memory", "0.6", *SMALL, "--batch.global", "60", "--best", "1"]
+        done = self.expect_refusal(2, "memory: nothing fits on 1 node: it fits on ", "plan", *small, "--nodes", "1")
         enough = int(re.search(r"fits on (\d+) nodes", done.stderr)[1])
-        self.expect_done("plan", "--gpu", "a100-40", "--nodes", str(enough), *LARGE, "--best", "1")
-        self.expect_refusal(2, f"it fits on {enough} nodes", "plan", "--gpu", "a100-40", "--nodes", str(enough - 1), *LARGE)
+        self.expect_done("plan", *small, "--nodes", str(enough))
+        self.expect_refusal(2, f"nothing fits on {enough - 1} nodes", "plan", *small, "--nodes", str(enough - 1))
         self.expect_refusal(2, "a rank needs", "plan", "--gpu", "a100-40", "--nodes", "1", *LARGE, "--memory", "0.5")
 
     # Islands share the ranks, and each has a grid of its own.
