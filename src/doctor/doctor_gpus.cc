@@ -66,20 +66,17 @@ bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
         "have NVIDIA's driver installed and loaded; in a container, pass it through");
     return false;
   }
+  const std::string both =
+      fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit);
   if (facts.driver_cuda / 1000 < facts.runtime_cuda / 1000) {
-    add(Verdict::kProblem,
-        fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit),
-        "have a newer driver installed, or build with an older toolkit");
+    add(Verdict::kProblem, both, "have a newer driver installed, or build with an older toolkit");
     return false;
   }
   if (facts.driver_cuda < facts.runtime_cuda) {
-    add(Verdict::kWarning,
-        fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit),
+    add(Verdict::kWarning, both,
         "kernels that come as PTX do not run: have a newer driver installed");
     return true;
   }
-  const std::string both =
-      fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit);
   if (facts.driver_cuda < kOrdersLaunches) {
     add(Verdict::kWarning, both,
         "in captured steps (cuda.graphs) of several GPUs nothing is sent while something computes: "
