@@ -18,6 +18,16 @@ class GoneWithSignal {
 
   static constexpr int kMost = 16;
 
+  // Lets such a signal wait, for as long as this object lives: a file that is being made has no
+  // name here yet.
+  class Wait {
+   public:
+    Wait();
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+  };
+
  private:
   std::string path_;
   int slot_ = -1;

@@ -103,6 +103,7 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
     // Renaming would replace a file that its owner has made read-only.
     if (::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0) refuse(path_, errno);
   }
+  const GoneWithSignal::Wait wait;
   unfinished_ = std::make_unique<LockedFile>(target_ + ".partial",
                                              shown(path_) + ": another trireme is writing it");
   gone_ = std::make_unique<GoneWithSignal>(unfinished_->path());

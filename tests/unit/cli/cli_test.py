@@ -21,6 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # that end a command
+LONG_PLAN = ("plan", "--gpu", "h100", "--nodes", "1-512", "--model.preset", "llama3-70b", "--json")  # and an output
+
 
 def nobody():
     """The user that may read nothing of ours; none where we are not root."""
@@ -116,18 +119,36 @@ class Commands(ProgramTest):
     # The file that is there stays, and no NAME.partial is left.
     def test_a_signal_takes_what_is_unfinished(self):
         (self.folder / "plain").write_text("old", encoding="utf-8")
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            # Who runs the tests in the background may ignore a signal for all of them.
-            with subprocess.Popen([self.program, "plan", "--gpu", "h100", "--nodes", "1-512", "--model.preset", "llama3-70b", "--json",
-                                   "plain"], cwd=self.folder, stdout=subprocess.DEVNULL,
-                                  preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as process:
+        for number in SIGNALS:
+            with self.start_ended_by(number, self.program, *LONG_PLAN, "plain") as process:
                 until = time.monotonic() + 60
                 while not (self.folder / "plain.partial").exists() and time.monotonic() < until:
                     time.sleep(0.01)
                 process.send_signal(number)
                 self.assertEqual(process.wait(60), -number)
-            self.assertEqual([path.name for path in self.folder.glob("plain*")], ["plain"])
-            self.assertEqual((self.folder / "plain").read_text(encoding="utf-8"), "old")
+            self.check_old_file()
+
+    # UCX takes SIGHUP where nobody else has it, and goes on.
+    def test_a_signal_comes_while_the_file_is_made(self):
+        if not shutil.which("strace") or subprocess.run(["strace", "-o", os.devnull, "true"], check=False,
+                                                        capture_output=True).returncode:
+            self.skipTest("no strace that may trace")
+        (self.folder / "plain").write_text("old", encoding="utf-8")
+        for number in SIGNALS:
+            traced = ("strace", "-f", "-o", os.devnull, "-P", "plain.partial", "-e",
+                      f"inject=openat:signal={number.name}:when=1")
+            with self.start_ended_by(number, *traced, self.program, *LONG_PLAN, "plain") as process:
+                self.assertEqual(process.wait(60), -number)
+            self.check_old_file()
+
+    def start_ended_by(self, number, *command):
+        # Who runs the tests in the background may ignore a signal for all of them.
+        return subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL,
+                                preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+
+    def check_old_file(self):
+        self.assertEqual([path.name for path in self.folder.glob("plain*")], ["plain"])
+        self.assertEqual((self.folder / "plain").read_text(encoding="utf-8"), "old")
 
     def check_output(self, command):
         """What a command does with what stands in the place of its output."""
