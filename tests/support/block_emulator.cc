@@ -55,12 +55,13 @@ class Stacks {
 };
 
 // What a thread waits for. It determines how the values of all threads become the result.
-enum class Wait { kNothing, kBlock, kSync, kShuffle, kBallot, kAdd, kMax, kMin };
+enum class Wait { kNothing, kBlock, kSync, kShuffle, kBallot, kAdd, kMax, kMin, kTensor };
+constexpr std::size_t kWaits = 9;
 
 const char* name_of(Wait wait) {
-  static constexpr const char* kNames[] = {"nothing",     "__syncthreads", "__syncwarp",
-                                           "a shuffle",   "a vote",        "a reduction",
-                                           "a reduction", "a reduction"};
+  static constexpr const char* kNames[kWaits] = {"nothing",     "__syncthreads", "__syncwarp",
+                                                 "a shuffle",   "a vote",        "a reduction",
+                                                 "a reduction", "a reduction",   "tensor cores"};
   return kNames[static_cast<std::size_t>(wait)];
 }
 
@@ -102,6 +103,10 @@ class Block {
                            static_cast<unsigned>(i / shape.x % shape.y),
                            static_cast<unsigned>(i / shape.x / shape.y)};
     }
+    if (random_ != nullptr) {
+      slowness_.resize((threads_.size() + kWarp - 1) / kWarp);
+      for (unsigned& rounds : slowness_) rounds = 1u << (*random_)() % 4;
+    }
     take_shared(0, shared_bytes);
     if (shared_bytes != 0) dynamic_ = poisoned(shared_bytes);
   }
@@ -112,6 +117,9 @@ class Block {
   std::uint64_t wait(Wait what, unsigned mask, std::uint64_t value, int source);
   unsigned lane() const { return running_ % kWarp; }
   unsigned active_mask() const;
+  // Calls body with what all lanes of the running warp have brought. They wait for each other.
+  template <class Brought, class Body>
+  void with_warp(const Brought& mine, const Body& body);
   void* shared_array(const char* file, int line, std::size_t bytes);
   void* dynamic() const { return dynamic_.get(); }
   void start_copy(void* to, const void* from, std::size_t bytes);
@@ -132,9 +140,8 @@ class Block {
   void release_warp(std::size_t thread);
   void resolve(Thread& thread, std::size_t warp, unsigned mask);
   [[noreturn]] void report_stuck() const;
-  void order(std::vector<std::size_t>& threads) {
-    if (random_ != nullptr) std::shuffle(threads.begin(), threads.end(), *random_);
-  }
+  // Draws the order of threads that can go on. Some wait for a later round, in next_.
+  void order(std::vector<std::size_t>& threads);
 
   const Stacks& stacks_;
   const std::function<void()>& body_;
@@ -144,6 +151,9 @@ class Block {
   std::vector<SharedArray> arrays_;
   std::size_t declared_shared_ = 0, dynamic_shared_ = 0;  // bytes
   std::vector<std::size_t> next_;  // released threads, to be resumed in the next round
+  // Warps are of unequal speed where an order is drawn: one goes on in one of so many rounds. So it
+  // falls far behind others that no barrier holds back.
+  std::vector<unsigned> slowness_;
   std::size_t running_ = 0;
   std::size_t finished_ = 0;
   std::size_t at_barrier_ = 0;
@@ -209,6 +219,21 @@ void Block::switch_back([[maybe_unused]] bool last) {
 #endif
 }
 
+void Block::order(std::vector<std::size_t>& threads) {
+  if (random_ == nullptr) return;
+  std::vector<bool> waits(slowness_.size());
+  for (std::size_t warp = 0; warp < waits.size(); ++warp) {
+    waits[warp] = (*random_)() % slowness_[warp] != 0;
+  }
+  const auto late = std::stable_partition(threads.begin(), threads.end(),
+                                          [&](std::size_t i) { return !waits[i / kWarp]; });
+  if (late != threads.begin()) {  // somebody must go on
+    next_.assign(late, threads.end());
+    threads.erase(late, threads.end());
+  }
+  std::shuffle(threads.begin(), threads.end(), *random_);
+}
+
 void Block::run() {
   std::vector<std::size_t> ready(threads_.size());
   for (std::size_t i = 0; i < ready.size(); ++i) {
@@ -216,8 +241,8 @@ void Block::run() {
     start(i);
   }
   while (!ready.empty()) {
-    order(ready);
     next_.clear();
+    order(ready);
     for (const std::size_t number : ready) {
       resume(number);
       if (fault_) std::rethrow_exception(fault_);
@@ -248,6 +273,19 @@ std::uint64_t Block::wait(Wait what, unsigned mask, std::uint64_t value, int sou
   }
   switch_back(false);
   return thread.result;
+}
+
+template <class Brought, class Body>
+void Block::with_warp(const Brought& mine, const Body& body) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const auto address = reinterpret_cast<std::uintptr_t>(&mine);
+  const std::size_t warp = running_ / kWarp * kWarp;
+  if (warp + kWarp > threads_.size()) throw KernelError("tensor cores need a whole warp");
+  wait(Wait::kTensor, kAll, address, 0);
+  body([&](unsigned lane) -> const Brought& {
+    return *reinterpret_cast<const Brought*>(threads_[warp + lane].value);
+  });
+  wait(Wait::kTensor, kAll, address, 0);  // nobody goes on before all have read
 }
 
 // The result of a block's barrier is the number of threads whose predicate holds.
@@ -307,13 +345,13 @@ void Block::resolve(Thread& thread, std::size_t warp, unsigned mask) {
 
 // Called when no thread can continue and not all have returned: they wait at different places.
 void Block::report_stuck() const {
-  std::size_t waiting[8] = {};
+  std::size_t waiting[kWaits] = {};
   for (const Thread& thread : threads_) {
     if (!thread.done) ++waiting[static_cast<std::size_t>(thread.wait)];
   }
   std::string message = "a block of " + std::to_string(threads_.size()) +
                         " threads is stuck: " + std::to_string(finished_) + " have returned";
-  for (std::size_t i = 1; i < 8; ++i) {
+  for (std::size_t i = 1; i < kWaits; ++i) {
     if (waiting[i] == 0) continue;
     message += ", " + std::to_string(waiting[i]) + " wait at " + name_of(static_cast<Wait>(i));
   }
@@ -406,6 +444,42 @@ void* shared_array(const char* file, int line, std::size_t bytes) {
 void* dynamic_shared() {
   return block().dynamic();
 }
+void multiply_add(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                  float (*value)(std::uint16_t)) {
+  struct Registers {
+    unsigned a[4], b[2];
+  };
+  const Registers mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  const unsigned self = block().lane(), row = self / 4, column = self % 4 * 2;
+  const auto element = [&](unsigned word, unsigned place) {
+    return value(static_cast<std::uint16_t>(place % 2 == 0 ? word & 0xffffu : word >> 16));
+  };
+  block().with_warp(mine, [&](const auto& lane) {
+    for (unsigned i = 0; i < 4; ++i) {
+      for (unsigned k = 0; k < 16; ++k) {
+        const Registers& of_a = lane(row * 4 + k % 8 / 2);
+        const Registers& of_b = lane((column + i % 2) * 4 + k % 8 / 2);
+        c[i] += element(of_a.a[i / 2 + k / 8 * 2], k) * element(of_b.b[k / 8], k);
+      }
+    }
+  });
+}
+void load_matrices(unsigned (&to)[4], const void* row, bool transposed) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+    throw KernelError("a row of a matrix is not at a multiple of 16 bytes");
+  }
+  const unsigned self = block().lane();
+  block().with_warp(row, [&](const auto& lane) {
+    for (unsigned m = 0; m < 4; ++m) {
+      const auto at = [&](unsigned r, unsigned c) -> unsigned {
+        return static_cast<const std::uint16_t*>(lane(m * 8 + r))[c];
+      };
+      const unsigned g = self / 4, t = self % 4 * 2;
+      to[m] = transposed ? at(t, g) | at(t + 1, g) << 16 : at(g, t) | at(g, t + 1) << 16;
+    }
+  });
+}
+
 void set_order(std::uint64_t seed) {
   order_seed = seed;
 }

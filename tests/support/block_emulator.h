@@ -174,6 +174,12 @@ void* dynamic_shared();
 void start_copy(void* to, const void* from, std::size_t bytes);
 void wait_for_copies();
 
+// What the tensor cores of a warp do (ops/gpu/tensor_cores.h): all 32 lanes call these together.
+// value: an element of a and b from its bits. Sums in fp32, in the order of the columns of a.
+void multiply_add(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                  float (*value)(std::uint16_t));
+void load_matrices(unsigned (&to)[4], const void* row, bool transposed);
+
 // Sets the order of threads and blocks from now on, on this host thread. 0: in order; otherwise
 // every launch draws an order from the seed.
 void set_order(std::uint64_t seed);

@@ -101,6 +101,95 @@ TEST_P(BlockEmulator, ShufflesVotesAndReductions) {
   });
 }
 
+// Where the elements are, by the formulas of PTX's manual for mma.m16n8k16: element i of a lane.
+struct Place {
+  unsigned row, column;
+};
+Place place_of_a(unsigned lane, unsigned i) {
+  const bool first_half = i < 2 || (4 <= i && i < 6);
+  return {first_half ? lane / 4 : lane / 4 + 8, lane % 4 * 2 + (i & 1) + (i < 4 ? 0 : 8)};
+}
+Place place_of_b(unsigned lane, unsigned i) {
+  return {lane % 4 * 2 + (i & 1) + (i < 2 ? 0 : 8), lane / 4};
+}
+Place place_of_c(unsigned lane, unsigned i) {
+  return {i < 2 ? lane / 4 : lane / 4 + 8, lane % 4 * 2 + (i & 1)};
+}
+float small_number(std::uint16_t bits) {
+  return static_cast<float>(bits) - 20.0f;
+}
+
+TEST_P(BlockEmulator, TensorCoresMultiply) {
+  std::uint16_t a[16][16], b[16][8];
+  float c[2][16][8] = {};  // of two warps
+  for (unsigned i = 0; i < 16; ++i) {
+    for (unsigned k = 0; k < 16; ++k) a[i][k] = static_cast<std::uint16_t>((i * 16 + k) * 7 % 41);
+    for (unsigned n = 0; n < 8; ++n) b[i][n] = static_cast<std::uint16_t>((i * 8 + n) * 11 % 37);
+  }
+  run(1, 64, [&] {
+    const unsigned lane = threadIdx.x % 32;
+    unsigned left[4] = {}, right[2] = {};
+    for (unsigned i = 0; i < 8; ++i) {
+      const Place at = place_of_a(lane, i);
+      left[i / 2] |= static_cast<unsigned>(a[at.row][at.column]) << 16 * (i % 2);
+    }
+    for (unsigned i = 0; i < 4; ++i) {
+      const Place at = place_of_b(lane, i);
+      right[i / 2] |= static_cast<unsigned>(b[at.row][at.column]) << 16 * (i % 2);
+    }
+    float sums[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+    emulator::multiply_add(sums, left, right, small_number);
+    for (unsigned i = 0; i < 4; ++i) {
+      const Place at = place_of_c(lane, i);
+      c[threadIdx.x / 32][at.row][at.column] = sums[i] - static_cast<float>(i + 1);
+    }
+  });
+  for (const auto& of_warp : c) {
+    for (unsigned i = 0; i < 16; ++i) {
+      for (unsigned n = 0; n < 8; ++n) {
+        float expected = 0.0f;
+        for (unsigned k = 0; k < 16; ++k) {
+          expected += small_number(a[i][k]) * small_number(b[k][n]);
+        }
+        EXPECT_EQ(of_warp[i][n], expected) << i << ", " << n;
+      }
+    }
+  }
+}
+
+TEST_P(BlockEmulator, TensorCoresLoadMatrices) {
+  alignas(16) std::uint16_t rows[32][16];  // four matrices, each row followed by what is not read
+  for (unsigned i = 0; i < 32; ++i) {
+    for (unsigned k = 0; k < 16; ++k) rows[i][k] = static_cast<std::uint16_t>(i * 100 + k);
+  }
+  run(1, 32, [&] {
+    const unsigned lane = threadIdx.x;
+    unsigned plain[4], transposed[4];
+    emulator::load_matrices(plain, rows[lane], false);
+    emulator::load_matrices(transposed, rows[lane], true);
+    for (unsigned m = 0; m < 4; ++m) {
+      const unsigned g = lane / 4, t = lane % 4 * 2;
+      EXPECT_EQ(plain[m], (m * 8 + g) * 100 + t + (((m * 8 + g) * 100 + t + 1) << 16));
+      EXPECT_EQ(transposed[m], (m * 8 + t) * 100 + g + (((m * 8 + t + 1) * 100 + g) << 16));
+    }
+  });
+}
+
+TEST_P(BlockEmulator, TensorCoresWantAWholeWarpAndWholeRows) {
+  alignas(16) std::uint16_t rows[40] = {};
+  unsigned to[4];
+  EXPECT_EQ(message_of([&] { run(1, 48, [&] { emulator::load_matrices(to, rows, false); }); }),
+            "tensor cores need a whole warp");
+  EXPECT_EQ(message_of([&] { run(1, 32, [&] { emulator::load_matrices(to, rows + 1, false); }); }),
+            "a row of a matrix is not at a multiple of 16 bytes");
+  EXPECT_NE(message_of([&] {
+              run(1, 32, [&] {
+                if (threadIdx.x != 3) emulator::load_matrices(to, rows, false);
+              });
+            }).find("wait at tensor cores"),
+            std::string::npos);
+}
+
 TEST_P(BlockEmulator, UninitialisedSharedMemoryIsNotANumber) {
   std::vector<float> y(32);
   emulator::run_grid(2, 32, 32 * sizeof(float), [&] {
@@ -199,6 +288,26 @@ TEST(BlockEmulatorOrder, SeedsGiveOtherOrders) {
 }
 
 // Only where an order is drawn: at once or late, as on a GPU.
+// Warps that no barrier joins drift apart, by more than one step of each.
+TEST(BlockEmulatorOrder, AWarpFallsFarBehind) {
+  int furthest = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    emulator::set_order(seed);
+    run(1, 64, [&] {
+      TRIREME_SHARED(int, steps, 2);
+      steps[threadIdx.x / 32] = 0;
+      __syncthreads();
+      for (int step = 1; step <= 20; ++step) {
+        __syncwarp();
+        steps[threadIdx.x / 32] = step;
+        furthest = std::max(furthest, step - steps[1 - threadIdx.x / 32]);
+      }
+    });
+  }
+  emulator::set_order(0);
+  EXPECT_GT(furthest, 4);
+}
+
 TEST(BlockEmulatorOrder, ACopyThatIsNotWaitedForMayComeTooLate) {
   const float from[4] = {1.0f, 2.0f, 3.0f, 4.0f};
   const auto wrong = [&](std::uint64_t seed, bool waits) {
