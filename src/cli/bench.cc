@@ -28,14 +28,14 @@ const std::vector<Bench>& benches() {
        check_bench_comm,
        bench_comm},
       {"ops",
-       {"preset", "batch", "context", "dtype", "threads", "device", "only", "products", "repeats",
-        "describe", "seconds", "json"},
+       {"preset", "batch", "context", "dtype", "threads", "device", "any-order", "only", "products",
+        "repeats", "describe", "seconds", "json"},
        check_bench_ops,
        bench_ops},
       {"step",
-       {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
-        "tensor", "schedule", "chunks", "shard", "recompute", "same-bits", "graphs", "kernels",
-        "repeats", "json"},
+       {"preset",    "batch",     "context", "dtype",    "threads", "device", "backend",
+        "micro",     "pipeline",  "tensor",  "schedule", "chunks",  "shard",  "recompute",
+        "same-bits", "any-order", "graphs",  "kernels",  "repeats", "json"},
        check_bench_step,
        bench_step},
   };
@@ -137,6 +137,9 @@ void declare_shared(Options& options, BenchArguments& given) {
   options.add("device", given.device.device, "",
               "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
               one_of({"auto", "cpu", "cuda"}));
+  options.add(
+      "any-order", given.device.any_order, "",
+      "ops, step: attention's gradients on GPUs, as attention.deterministic false of train");
   options.add("backend", given.device.backend, "",
               "comm, step: what carries tensors of GPUs between ranks; as comm.backend of train",
               one_of({"auto", "mpi", "nccl"}));

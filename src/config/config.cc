@@ -130,6 +130,10 @@ void check_same_bits(const Config& config) {
         "run.same_bits needs sums with one order, which NCCL does not promise: give "
         "--comm.backend mpi, or leave it out");
   }
+  if (!config.attention.deterministic) {
+    throw ConfigError(
+        "run.same_bits needs sums with one order: leave attention.deterministic false out");
+  }
   if (config.comm.compress != "none") {
     throw ConfigError(fmt::format(
         "run.same_bits keeps bits where a run goes on, which comm.compress {} does not: "

@@ -444,6 +444,14 @@ void add_cuda_keys(Options& options, Config::Cuda& cuda) {
               OnChange::kNothing);
 }
 
+void add_attention_keys(Options& options, Config::Attention& attention) {
+  options.add(
+      "attention.deterministic", attention.deterministic, "",
+      "false: on GPUs cuDNN may add up attention's gradients in any order, which is faster; "
+      "then two runs of one configuration differ by rounding",
+      {}, OnChange::kResults);
+}
+
 void add_eval_keys(Options& options, Config::Eval& eval) {
   options.add("eval.every", eval.every, "steps", "evaluate this often; 0: never",
               between(0, limits::kSteps), OnChange::kNothing);
@@ -693,4 +701,5 @@ void add_config_keys(Options& options, Config& config) {
   add_nccl_keys(options, config.nccl);
 }
 
+  add_attention_keys(options, config.attention);
 }  // namespace trireme

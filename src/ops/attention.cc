@@ -71,13 +71,23 @@ class AbsentAttention final : public AttentionEngine {
   const std::string library_, why_;
 };
 
-AttentionKind kind_of(const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys) {
-  return {shape, qkv.dtype(), keys.first.defined(), keys.end.defined()};
+AttentionKind kind_of(const Context& ctx, const AttentionShape& shape, const Tensor& qkv,
+                      const KeyRanges& keys) {
+  return {shape, qkv.dtype(), keys.first.defined(), keys.end.defined(), ctx.any_order};
 }
 
 // Whether the context's library computes this call.
 bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out) {
   return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
+}
+
+// What masked attention on tensor cores needs.
+void ask_for_spans(Context& ctx, const AttentionShape& shape, const KeyRanges& keys,
+                   bool of_one_type, DType dtype) {
+  const bool masked = keys.first.defined() || keys.end.defined();
+  if (masked && of_one_type && gpu::on_tensor_cores(shape, dtype)) {
+    gpu::spans_of_attention(ctx, shape);
+  }
 }
 
 // The cost of `count` products over all pairs of a query and a key.
@@ -119,11 +129,12 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, con
   check_like_qkv("attention", "qkv", shape, qkv);
   check_like_out("attention", "out", shape, out);
   check_saved("attention", shape, keys, log_sum);
-  const AttentionKind kind = kind_of(shape, qkv, keys);
+  const AttentionKind kind = kind_of(ctx, shape, qkv, keys);
   if (by_library(ctx, kind, out)) {
     return call_library(ctx, "attention", shape, 2, {qkv, out, log_sum},
                         [&] { ctx.attention->forward(ctx, kind, qkv, out, log_sum); });
   }
+  if (on_dry_gpu(ctx)) ask_for_spans(ctx, shape, keys, gpu::of_one_type({&qkv, &out}), qkv.dtype());
   dispatch(TRIREME_OP(attention), products(shape, 2), ctx, shape, qkv, keys, out, log_sum);
 }
 
@@ -136,26 +147,35 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   check_like_out("attention_backward", "dout", shape, dout);
   check_saved("attention_backward", shape, keys, log_sum);
   TRIREME_CHECK(dqkv.raw() != qkv.raw(), "attention_backward: dqkv may not be qkv");
-  const AttentionKind kind = kind_of(shape, qkv, keys);
+  const AttentionKind kind = kind_of(ctx, shape, qkv, keys);
   if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
     return call_library(ctx, "attention_backward", shape, 5, {qkv, out, log_sum, dout, dqkv},
                         [&] { ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv); });
   }
-  if (on_dry_gpu(ctx)) gpu::deltas_of_attention(ctx, shape);
+  if (on_dry_gpu(ctx)) {
+    const Tensor deltas = gpu::deltas_of_attention(ctx, shape);
+    ask_for_spans(ctx, shape, keys, gpu::of_one_type({&qkv, &out, &dout, &dqkv}), qkv.dtype());
+  }
   dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, keys, out, log_sum,
            dout, dqkv);
 }
 
 AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape, DType dtype,
                                  bool masks_documents) {
-  const std::string own = "own kernel";
+  const bool tensor_cores =
+      ctx.device.kind != DeviceKind::kCpu && gpu::on_tensor_cores(shape, dtype);
+  const std::string own = tensor_cores ? "own kernel on tensor cores" : "own kernel";
   if (!ctx.attention) return {own, own};
-  const std::string library(ctx.attention->description());
+  std::string library(ctx.attention->description());
   // Causal attention masks documents by where the keys of a query begin, bidirectional attention by
   // where they end.
-  const std::string& why_not = ctx.attention->why_not(
-      {shape, dtype, masks_documents && shape.causal, masks_documents && !shape.causal});
-  if (why_not.empty()) return {library, library};
+  const std::string& why_not =
+      ctx.attention->why_not({shape, dtype, masks_documents && shape.causal,
+                              masks_documents && !shape.causal, ctx.any_order});
+  if (why_not.empty()) {
+    if (ctx.any_order) library += ", gradients in any order";
+    return {library, library};
+  }
   return {own, fmt::format("{} ({}: {})", own, library, why_not)};
 }
 
@@ -176,6 +196,9 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
   TRIREME_CHECK(past >= 0 && past + shape.length <= capacity,
                 fmt::format("attention_cached: {} past and {} new positions, of a cache of {}",
                             past, shape.length, capacity));
+  if (on_dry_gpu(ctx)) {
+    ask_for_spans(ctx, shape, first_key, gpu::of_one_type({&qkv, &out}), qkv.dtype());
+  }
   dispatch(TRIREME_OP(attention_cached), ctx, shape, qkv, past, first_key, keys, values, out);
 }
 

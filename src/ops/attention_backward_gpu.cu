@@ -1,28 +1,38 @@
 // Backward attention. With weights P and their gradients dP = dO V^T: dS = P (dP - delta) slope,
 // then dV = P^T dO, dK = dS^T Q, dQ = dS K. One kernel owns tiles of keys, another owns tiles of
 // queries, and each recomputes P and dS. So there are no atomics, and every sum has a fixed order.
+#include <bit>
 #include <type_traits>
 
 #include "ops/device_ops.h"
+#include "ops/gpu/attention_kernels.h"
 #include "ops/gpu/attention_tiles.h"
 
 namespace trireme::ops::gpu {
 namespace {
 
-// delta (batch, heads, length) = sum over d of out * dout. A warp takes a row of a head.
+// delta (batch, heads, length) = sum over d of out * dout. So many lanes of a warp as a head has
+// chunks, rounded up to a power of 2, take a row of a head.
 __global__ void TRIREME_ATTENTION_BOUNDS delta_kernel(AttentionProblem p, Heads out, Heads dout,
-                                                      float* delta, std::int64_t rows) {
-  const std::int64_t row =
-      static_cast<std::int64_t>(blockIdx.x) * (kAttentionThreads / 32) + threadIdx.x / 32;
-  if (row >= rows) return;
+                                                      float* delta, std::int64_t rows, int lanes,
+                                                      bool vector) {
+  const std::int64_t thread =
+      static_cast<std::int64_t>(blockIdx.x) * kAttentionThreads + threadIdx.x;
+  const std::int64_t row = thread / lanes;
   const std::int64_t t = row % p.length, h = row / p.length % p.heads, b = row / p.length / p.heads;
+  const auto d = static_cast<std::int64_t>(threadIdx.x) % lanes * kChunk;
   float sum = 0.0f;
-  for (int d = static_cast<int>(threadIdx.x % 32); d < p.head_size; d += 32) {
-    sum += out.data.at(out.first(b, h) + t * out.row + d) *
-           dout.data.at(dout.first(b, h) + t * dout.row + d);
+  if (row < rows && d < p.head_size) {
+    float x[kChunk], y[kChunk];
+    out.data.load(out.first(b, h) + t * out.row + d, p.head_size - d, vector, x);
+    dout.data.load(dout.first(b, h) + t * dout.row + d, p.head_size - d, vector, y);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += x[i] * y[i];
   }
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) delta[row] = sum;
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, offset);
+  }
+  if (row < rows && d == 0) delta[row] = sum;
 }
 
 // A pair of tiles in shared memory.
@@ -38,12 +48,6 @@ struct Tiles {
         values(keys + Tile::kPanel),
         weights(values + Tile::kPanel),
         dscores(weights + Tile::kScores) {}
-};
-
-struct BackwardHeads {
-  Heads q, k, v, dout, dq, dk, dv;
-  const float* log_sum;
-  const float* delta;
 };
 
 // Writes the capped scores to shared memory, one after the other: unrolled, they spill registers.
@@ -170,9 +174,14 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
                                heads_of_qkv(dqkv, shape, 0),      heads_of_qkv(dqkv, shape, keys),
                                heads_of_qkv(dqkv, shape, values), device_data<float>(log_sum),
                                device_data<float>(delta)};
-  launch(delta_kernel, extent(blocks_for(rows, kAttentionThreads / 32)), kAttentionThreads, 0,
-         ctx.stream, problem, heads_of_out(out, shape), heads.dout, device_data<float>(delta),
-         rows);
+  const auto lanes = static_cast<int>(
+      std::bit_ceil(static_cast<std::uint64_t>(blocks_for(shape.head_size, kChunk))));
+  launch(delta_kernel, extent(blocks_for(rows * lanes, kAttentionThreads)), kAttentionThreads, 0,
+         ctx.stream, problem, heads_of_out(out, shape), heads.dout, device_data<float>(delta), rows,
+         lanes, vectors_fit({&out, &dout}, shape.head_size));
+  if (on_tensor_cores(shape, qkv.dtype()) && of_one_type({&qkv, &out, &dout, &dqkv})) {
+    return differentiate_on_tensor_cores(ctx, shape, problem, heads);
+  }
   with_tile(shape.head_size, [&](auto type) {
     using Tile = decltype(type);
     const unsigned tiles = extent(blocks_for(shape.length, Tile::kTile));

@@ -62,9 +62,9 @@ void describe_forward(Graph& graph, const AttentionShape& shape) {
   output(log_sum, AttentionOperand::kLogSum, shape);
 }
 
-void describe_backward(Graph& graph, const AttentionShape& shape) {
+void describe_backward(Graph& graph, const AttentionShape& shape, bool any_order) {
   fe::graph::SDPA_backward_attributes how;
-  how.set_name("attention_backward").set_deterministic_algorithm(true);
+  how.set_name("attention_backward").set_deterministic_algorithm(!any_order);
   const auto [dquery, dkey, dvalue] = graph.sdpa_backward(
       input(graph, AttentionOperand::kQuery, shape), input(graph, AttentionOperand::kKey, shape),
       input(graph, AttentionOperand::kValue, shape), input(graph, AttentionOperand::kOut, shape),
@@ -129,7 +129,7 @@ class CudnnAttention : public AttentionEngine {
       device_.compile(plans.forward, {.io = kind.dtype},
                       [&](Graph& graph) { describe_forward(graph, kind.shape); });
       device_.compile(plans.backward, {.io = kind.dtype},
-                      [&](Graph& graph) { describe_backward(graph, kind.shape); });
+                      [&](Graph& graph) { describe_backward(graph, kind.shape, kind.any_order); });
     } catch (const std::exception& refusal) {  // its function lookups throw, too
       return refusal.what();
     }

@@ -15,6 +15,7 @@ struct AttentionKind {
   DType dtype = DType::kBF16;    // of qkv, out and their gradients
   bool masks_documents = false;  // KeyRanges::first is given
   bool masks_ends = false;       // KeyRanges::end is given
+  bool any_order = false;        // of the sums of gradients: Context::any_order
 
   auto operator<=>(const AttentionKind&) const = default;
 };
@@ -41,9 +42,9 @@ class AttentionEngine {
 // line.
 std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std::string why);
 
-// cuDNN's fused attention, in its deterministic form, on the calling thread's device; `device` is
-// that device's properties. Returns an absent one if this build has no cuDNN, or if cuDNN or CUDA's
-// shared runtime (libcudart) does not open on this machine.
+// cuDNN's fused attention, deterministic unless a kind allows any order, on the calling thread's
+// device; `device` is that device's properties. Returns an absent one if this build has no cuDNN,
+// or if cuDNN or CUDA's shared runtime (libcudart) does not open on this machine.
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties& device);
 
 // The same for a GPU that this machine does not have. why_not() answers as it would there, except

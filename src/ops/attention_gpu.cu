@@ -1,6 +1,8 @@
 // Forward attention (Dao et al. 2022): a block takes a tile of queries of one head and walks over
-// its tiles of keys with a running maximum and sum.
+// its tiles of keys with a running maximum and sum. Here by fp32 arithmetic; where tensor cores can
+// do it, they do (attention_tensor_cores_gpu.cu).
 #include "ops/device_ops.h"
+#include "ops/gpu/attention_kernels.h"
 #include "ops/gpu/attention_tiles.h"
 
 namespace trireme::ops::gpu {
@@ -116,6 +118,9 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, He
 
 void attend(Context& ctx, const AttentionShape& s, const AttentionProblem& problem, const Heads& q,
             const Heads& k, const Heads& v, const Heads& out, float* log_sum) {
+  if (on_tensor_cores(s, q.data.type) && out.data.type == q.data.type) {
+    return attend_on_tensor_cores(ctx, s, problem, q, k, v, out, log_sum);
+  }
   with_tile(s.head_size, [&](auto tile) {
     using Tile = decltype(tile);
     const dim3 grid(extent(blocks_for(s.length, Tile::kTile)), extent(s.heads), extent(s.batch));

@@ -161,6 +161,11 @@ struct Config {
     bool operator==(const Cuda&) const = default;
   } cuda;
 
+  struct Attention {
+    bool deterministic = true;
+    bool operator==(const Attention&) const = default;
+  } attention;
+
   struct Eval {
     Steps every = 100;
     std::optional<std::int64_t> batches;

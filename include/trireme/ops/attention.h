@@ -58,9 +58,10 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
 
 // What computes the two functions above.
 struct AttentionChoice {
-  std::string by;    // "cuDNN 9.19.0" or "own kernel"; affects the bits of results
+  std::string by;    // "cuDNN 9.19.0", "own kernel" or, on a GPU, "own kernel on tensor cores";
+                     // affects the bits of results
   std::string text;  // a line for the user: `by`, and on a GPU why it is not the library:
-                     // "own kernel (cuDNN 9.19.0: documents are masked)"
+                     // "own kernel on tensor cores (cuDNN 9.19.0: documents are masked)"
 };
 // dtype: the type of qkv. Compiles what a first call of the functions would compile, which may take
 // seconds.

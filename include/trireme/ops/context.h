@@ -59,7 +59,8 @@ struct Context {
   std::shared_ptr<ProgramLog> log;        // null, except in a dry context that records what is done
   std::shared_ptr<OperationTimes> times;  // null, except while operations are measured
   int threads = 1;                        // threads of an operation on a CPU
-  int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
+  int host_threads = 1;    // threads of the host if the device is a GPU: see host_parallel
+  bool any_order = false;  // a GPU's library may add up attention's gradients in any order
   // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
   // be equal on all ranks. 0 on a CPU.
   std::int64_t gpu_memory = 0;

@@ -82,7 +82,7 @@ inline int multiprocessors() {
 
 // Copies 16 bytes to shared memory. The thread goes on, and reads them after wait_for_copies().
 // Both addresses are multiples of 16.
-__device__ inline void start_copy(float* to_shared, const float* from) {
+__device__ inline void start_copy(void* to_shared, const void* from) {
 #if defined(__CUDA_ARCH__)
   __pipeline_memcpy_async(to_shared, from, 16);
 #endif
@@ -124,7 +124,7 @@ inline int multiprocessors() {
   return 2;
 }
 
-inline void start_copy(float* to_shared, const float* from) {
+inline void start_copy(void* to_shared, const void* from) {
   emulator::start_copy(to_shared, from, 16);
 }
 inline void wait_for_copies() {

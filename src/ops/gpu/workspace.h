@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
@@ -65,6 +66,21 @@ inline Tensor limbs_of_shares(Context& ctx, std::int64_t units) {
   return ctx.allocate({shares_of_units(units), kExactLimbs}, DType::kI64, MemoryUse::kWorkspace);
 }
 
+// Whether tensor cores compute attention of this type where no library does; head sizes up to 128
+// fit into their registers, in rows of 16 bytes. Affects the bits of results.
+inline bool on_tensor_cores(const AttentionShape& shape, DType dtype) {
+  return dtype != DType::kF32 && shape.head_size % 8 == 0 && shape.head_size <= 128;
+}
+inline bool of_one_type(std::initializer_list<const Tensor*> tensors) {
+  return std::ranges::all_of(
+      tensors, [&](const Tensor* x) { return x->dtype() == (*tensors.begin())->dtype(); });
+}
+// The keys that each so many queries see: four numbers. (batch, spans, 4)
+inline constexpr int kRowsOfSpan = 32;
+inline Tensor spans_of_attention(Context& ctx, const AttentionShape& shape) {
+  return ctx.allocate({shape.batch, blocks_for(shape.length, kRowsOfSpan), 4}, DType::kI32,
+                      MemoryUse::kWorkspace);
+}
 inline Tensor deltas_of_attention(Context& ctx, const AttentionShape& shape) {
   return ctx.allocate({shape.batch * shape.heads * shape.length}, DType::kF32,
                       MemoryUse::kWorkspace);

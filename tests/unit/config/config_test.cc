@@ -73,6 +73,7 @@ Config every_key_changed() {
   config.sync = {20, "average", 0.5, 0.25, 6, 7, 8, 0.75, "int4", "island-1", 11, 3, 0.25, 12, 13};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2, 3};
+  config.attention = {false};
   config.eval = {5, 6, "average"};
   config.log = {11, "3-4", true, 1.5};
   config.checkpoint = {12, 7.25, 13, 4.5};

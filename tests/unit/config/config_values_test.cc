@@ -359,6 +359,10 @@ TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   EXPECT_EQ(refused({"--comm.backend", "nccl", "--run.device", "cuda"}),
             "run.same_bits needs sums with one order, which NCCL does not promise: give "
             "--comm.backend mpi, or leave it out");
+  // bad input: `run.same_bits` with attention's gradients in any order | run.same_bits needs sums
+  // with one order: leave attention.deterministic false out | 2
+  EXPECT_EQ(refused({"--attention.deterministic", "false"}),
+            "run.same_bits needs sums with one order: leave attention.deterministic false out");
   // bad input: `run.same_bits` with gradients in few bits | run.same_bits keeps bits where a run
   // goes on, which comm.compress int8 does not: leave one out | 2
   EXPECT_EQ(refused({"--comm.compress", "int8"}),

@@ -192,6 +192,37 @@ TEST_F(AttentionDispatch, TakesItsOwnKernelWhereTheLibraryDoesNot) {
   EXPECT_EQ(choice.text, "own kernel (a library: too odd)");
 }
 
+TEST_F(AttentionDispatch, SaysThatAnyOrderIsAllowed) {
+  ctx.any_order = true;
+  forward();
+  EXPECT_TRUE(engine->asked.front().any_order);
+  EXPECT_EQ(ops::attention_choice(ctx, kShape, DType::kBF16, false).by,
+            "a library, gradients in any order");
+  EXPECT_TRUE(engine->asked.back().any_order);
+  engine->reason = "too odd";  // our own kernels have one order
+  EXPECT_EQ(ops::attention_choice(ctx, kShape, DType::kF32, false).by, "own kernel");
+}
+
+// On tensor cores where the type and the head size allow it.
+TEST_F(AttentionDispatch, SaysWhichKernelOfItsOwn) {
+  AttentionShape shape = kShape;
+  const auto by = [&](DType dtype) { return ops::attention_choice(ctx, shape, dtype, true).by; };
+  engine->reason = "too odd";
+  for (const std::int64_t size : {8, 64, 128}) {
+    shape.head_size = size;
+    EXPECT_EQ(by(DType::kBF16), "own kernel on tensor cores") << size;
+    EXPECT_EQ(by(DType::kF16), "own kernel on tensor cores") << size;
+    EXPECT_EQ(by(DType::kF32), "own kernel") << size;
+  }
+  for (const std::int64_t size : {5, 60, 136, 256}) {
+    shape.head_size = size;
+    EXPECT_EQ(by(DType::kBF16), "own kernel") << size;
+  }
+  shape.head_size = 64;
+  ctx.device = {};  // a CPU has none
+  EXPECT_EQ(by(DType::kBF16), "own kernel");
+}
+
 TEST_F(AttentionDispatch, SaysWhyALibraryIsAbsent) {
   ctx.attention = ops::make_absent_attention("a library", "not in this build");
   EXPECT_ANY_THROW(forward());

@@ -64,6 +64,13 @@ TEST_F(CudnnAttention, TakesBidirectionalModels) {
   }
 }
 
+TEST_F(CudnnAttention, TakesTheModelsInAnyOrder) {
+  AttentionKind kind = {
+      {.batch = 64, .length = 1024, .heads = 12, .kv_heads = 12, .head_size = 64}};
+  kind.any_order = true;
+  EXPECT_EQ(engine->why_not(kind), "");
+}
+
 TEST_F(CudnnAttention, SaysWhatItDoesNotTake) {
   const ops::AttentionShape small = {
       .batch = 2, .length = 64, .heads = 4, .kv_heads = 4, .head_size = 64};

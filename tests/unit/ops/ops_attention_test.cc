@@ -144,6 +144,43 @@ TEST_P(Attention, LargeHeads) {
   check_backward({1, 18, 2, 1, 256}, {}, 57);
 }
 
+// The sizes for which a GPU has kernels of their own, and what is between them; with all that hides
+// keys, across tiles of queries and of keys.
+TEST_P(Attention, HeadsOfEverySize) {
+  for (const std::int64_t size : {8, 40, 64, 128}) {
+    AttentionShape s = {
+        .batch = 2, .length = 131, .heads = 2, .kv_heads = 1, .head_size = size, .window = 90};
+    check_forward(s, documents(s, {0, 30, 64, 129}));
+    s.batch = 1;
+    check_backward(s, documents(s, {0, 30, 64, 129}), 9973);
+    s.window = 0;
+    s.causal = false;
+    const Rows starts = {0, 33, 70};
+    check_forward(s, documents(s, starts), ends(s, starts));
+    check_backward(s, documents(s, starts), 9973, ends(s, starts));
+    s.cap = 2.0f;
+    check_backward(s, {}, 9973, padding(s, {97}));
+  }
+}
+
+// Rows of whole tiles that nobody reads have no gradient of keys and values.
+TEST_P(Attention, PaddingHasNoGradient) {
+  const AttentionShape s = {1, 200, 2, 1, 16, false};
+  const Tensor qkv = qkv_tensor(s, random_qkv(s));
+  const ops::KeyRanges keys = {{}, rows_tensor(padding(s, {40}))};
+  const Result r = forward(s, qkv, keys);
+  const Tensor dqkv = output(qkv.shape());
+  ops::attention_backward(ctx, s, qkv, keys, r.out, r.log_sum,
+                          tensor(random(2, 200 * 32), r.out.shape()), dqkv);
+  const Values gradient = testing::values_of(dqkv);
+  for (std::int64_t row = 0; row < 200; ++row) {
+    for (std::int64_t i = 0; i < s.row(); ++i) {
+      const double value = gradient[static_cast<std::size_t>(row * s.row() + i)];
+      EXPECT_EQ(value == 0.0, row >= 40 && i >= 32) << row << ", " << i;
+    }
+  }
+}
+
 TEST_P(Attention, GroupedHeads) {
   check_forward({2, 19, 6, 2, 8}, {});
   check_forward({1, 70, 4, 1, 16}, {});
