@@ -591,6 +591,15 @@ void add_nccl_keys(Options& options, Config::Nccl& nccl) {
   options.add("nccl.max_channels", nccl.max_channels, "channels",
               "at most so many, which leaves more of the GPU to what it computes meanwhile",
               between(1, limits::kNcclChannels), OnChange::kRounding);
+  options.add(
+      "nccl.policy", nccl.policy, "",
+      "what of a GPU collectives take from the computation beside them: default: what makes "
+      "them fastest; efficiency: few channels (NCCL 2.27); zero: none where its copy engines "
+      "can do it (NCCL 2.28)",
+      one_of({"default", "efficiency", "zero"}), OnChange::kRounding);
+  options.add("nccl.nvls_channels", nccl.nvls_channels, "channels",
+              "for sums that NVSwitch adds up (NCCL 2.27)", between(1, limits::kNcclChannels),
+              OnChange::kRounding);
   options.add("nccl.channels_per_peer", nccl.channels_per_peer, "channels",
               "for messages to a rank on another node (NCCL 2.28)",
               between(1, limits::kNcclChannels), OnChange::kNothing);
@@ -692,6 +701,7 @@ void add_config_keys(Options& options, Config& config) {
   add_shard_keys(options, config.shard);
   add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);
+  add_attention_keys(options, config.attention);
   add_eval_keys(options, config.eval);
   add_log_keys(options, config.log);
   add_checkpoint_keys(options, config.checkpoint);
@@ -701,5 +711,4 @@ void add_config_keys(Options& options, Config& config) {
   add_nccl_keys(options, config.nccl);
 }
 
-  add_attention_keys(options, config.attention);
 }  // namespace trireme

@@ -99,6 +99,8 @@ NcclTuning nccl_tuning(Runtime& runtime, const Config::Nccl& keys, const std::st
   tuning.min_channels = keys.min_channels;
   tuning.max_channels = keys.max_channels;
   tuning.channels_per_peer = keys.channels_per_peer;
+  tuning.nvls_channels = keys.nvls_channels;
+  if (keys.policy != "default") tuning.policy = keys.policy;
   tuning.traffic_class = keys.traffic_class;
   tuning.collnet = keys.collnet;
   tuning.network = keys.network.value_or("");

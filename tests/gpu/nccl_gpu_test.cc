@@ -139,7 +139,7 @@ TEST_F(NcclGpu, IsAbortedByAnotherThread) {
 
 TEST_F(NcclGpu, TellsAWrongCallInItsOwnWords) {
   nccl::CommHandle comm = nullptr;
-  const nccl::Result result = library_->init_rank(comm, 0, {}, 0, {});
+  const nccl::Result result = library_->init_rank(comm, "none", 0, {}, 0, {});
   EXPECT_NE(result, nccl::Result::kSuccess);
   EXPECT_FALSE(library_->words(result, nullptr).empty());
 }

@@ -34,6 +34,8 @@ NcclTuning tuned() {
   tuning.min_channels = 2;
   tuning.max_channels = 8;
   tuning.channels_per_peer = 4;
+  tuning.nvls_channels = 16;
+  tuning.policy = "zero";
   tuning.traffic_class = 106;
   tuning.collnet = true;
   tuning.network = "Socket";
@@ -73,6 +75,9 @@ TEST_F(NcclTuningTest, HandsTheTuningToEveryCommunicator) {
     EXPECT_EQ(given.min_channels, 2);
     EXPECT_EQ(given.max_channels, 8);
     EXPECT_EQ(given.channels_per_peer, 4);
+    EXPECT_EQ(given.nvls_channels, 16);
+    EXPECT_EQ(given.policy, "zero");
+    EXPECT_EQ(machine_.nccl().given_name(), "tuned");
     EXPECT_EQ(given.traffic_class, 106);
     EXPECT_EQ(given.collnet, true);
     EXPECT_EQ(given.network, "Socket");
@@ -101,6 +106,10 @@ TEST_F(NcclTuningTest, RefusesFieldsThatNcclLacks) {
             "2.27.3: leave it out");
   NcclTuning tuning = tuned();
   tuning.channels_per_peer = std::nullopt;
+  EXPECT_EQ(start(tuning),
+            "rank 0 (node): nccl.policy needs NCCL 2.28.0 or newer, but this is 2.27.3: leave it "
+            "out");
+  tuning.policy = "efficiency";
   EXPECT_EQ(start(tuning), "no error");
 }
 

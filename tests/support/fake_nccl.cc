@@ -123,10 +123,11 @@ Result FakeNccl::make_unique_id(nccl::UniqueId& id) {
   return Result::kSuccess;
 }
 
-Result FakeNccl::init_rank(CommHandle& handle, int ranks, const nccl::UniqueId& id, int rank,
-                           const NcclTuning& tuning) {
+Result FakeNccl::init_rank(CommHandle& handle, const std::string& name, int ranks,
+                           const nccl::UniqueId& id, int rank, const NcclTuning& tuning) {
   const std::lock_guard lock(mutex_);
   given_ = tuning;
+  given_name_ = name;
   given_rank_ = rank;
   if (on_init) on_init();
   Id given;

@@ -42,6 +42,7 @@ class FakeNccl : public nccl::Library {
   // What the last communicator was given.
   const NcclTuning& given() const { return given_; }
   int given_rank() const { return given_rank_; }
+  const std::string& given_name() const { return given_name_; }
   void forget_given() { given_ = {}; }
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
@@ -82,8 +83,8 @@ class FakeNccl : public nccl::Library {
   std::string why_not(const NcclTuning& tuning) override {
     return nccl::why_not(tuning, reported_version);
   }
-  Result init_rank(CommHandle& comm, int ranks, const nccl::UniqueId& id, int rank,
-                   const NcclTuning& tuning) override;
+  Result init_rank(CommHandle& comm, const std::string& name, int ranks, const nccl::UniqueId& id,
+                   int rank, const NcclTuning& tuning) override;
   Result async_error(CommHandle comm, Result& state) override;
   Result finalize(CommHandle comm) override;
   Result destroy(CommHandle comm) override;
@@ -155,6 +156,7 @@ class FakeNccl : public nccl::Library {
   std::vector<std::string> faults_;
   NcclTuning given_;
   int given_rank_ = -1;
+  std::string given_name_;
 };
 
 // Returns the FakeNccl that was made last, not owned. nccl::load_library of fake_nccl_library.cc

@@ -13,9 +13,13 @@ struct NcclTuning {
   // decides.
   std::optional<int> min_channels, max_channels;  // (minCTAs, maxCTAs): each takes part of the GPU
   std::optional<int> channels_per_peer;           // on other nodes (nChannelsPerNetPeer, 2.28)
-  std::optional<int> traffic_class;               // of the network (trafficClass)
-  std::optional<bool> collnet;  // reductions inside of switches (collnetEnable, 2.27)
-  std::string network;          // "IB", "Socket", or a plugin's name for it (netName)
+  std::optional<int> nvls_channels;               // of sums inside of NVSwitch (nvlsCTAs, 2.27)
+  // What of the GPU communication takes: "efficiency": few channels; "zero": none where copy
+  // engines can do it (2.28) (CTAPolicy, 2.27). Empty: whatever is fastest alone.
+  std::string policy;
+  std::optional<int> traffic_class;  // of the network (trafficClass)
+  std::optional<bool> collnet;       // reductions inside of switches (collnetEnable, 2.27)
+  std::string network;               // "IB", "Socket", or a plugin's name for it (netName)
 
   // The path of libtrireme_tuner.so; empty: no tuner.
   std::string plugin = {};

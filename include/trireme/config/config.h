@@ -225,6 +225,8 @@ struct Config {
     std::optional<int> min_channels, max_channels, channels_per_peer, traffic_class;
     std::optional<bool> collnet;
     std::optional<std::string> network;
+    std::string policy = "default";  // or "efficiency", "zero"
+    std::optional<int> nvls_channels;
     bool operator==(const Nccl&) const = default;
   } nccl;
 

@@ -23,6 +23,8 @@ std::string why_not(const NcclTuning& tuning, int version) {
   };
   for (const Need& need :
        {Need{tuning.traffic_class.has_value(), "nccl.traffic_class", 22600},
+        Need{!tuning.policy.empty(), "nccl.policy", tuning.policy == "zero" ? 22800 : 22700},
+        Need{tuning.nvls_channels.has_value(), "nccl.nvls_channels", 22700},
         Need{tuning.collnet.has_value(), "nccl.collnet", 22700},
         Need{tuning.channels_per_peer.has_value(), "nccl.channels_per_peer", 22800}}) {
     if (need.used && version < need.oldest) {
@@ -184,7 +186,7 @@ void Connection::open(int ranks, const UniqueId& id, int rank) {
   Result result = Result::kSuccess;
   {
     const std::lock_guard lock(mutex_);
-    result = session_.library().init_rank(handle_, ranks, id, rank, parts.tuning);
+    result = session_.library().init_rank(handle_, name_, ranks, id, rank, parts.tuning);
   }
   settle("start", result);
 }

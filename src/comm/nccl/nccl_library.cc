@@ -127,10 +127,20 @@ Functions find_functions(const DynamicLibrary& library) {
 // NCCL refuses a lower limit without an upper one.
 constexpr int kFewestChannels = 1, kMostChannels = 64;
 
+// NCCL_CTA_POLICY_EFFICIENCY and _ZERO, which an older header lacks.
+constexpr int kEfficiency = 1, kZero = 2;
+
 // Fields that the header lacks are left out; why_not() has refused them. A template, since only
 // there the compiler accepts names of such fields.
 template <class Config>
-void set_fields(Config& config, const NcclTuning& tuning) {
+void set_fields(Config& config, const std::string& name, const NcclTuning& tuning) {
+  if constexpr (requires { config.commName; }) config.commName = name.c_str();
+  if constexpr (requires { config.CTAPolicy; }) {
+    if (!tuning.policy.empty()) config.CTAPolicy = tuning.policy == "zero" ? kZero : kEfficiency;
+  }
+  if constexpr (requires { config.nvlsCTAs; }) {
+    if (tuning.nvls_channels) config.nvlsCTAs = *tuning.nvls_channels;
+  }
   if (tuning.min_channels || tuning.max_channels) {
     config.minCTAs = tuning.min_channels.value_or(kFewestChannels);
     config.maxCTAs = tuning.max_channels.value_or(kMostChannels);
@@ -182,14 +192,14 @@ class RealLibrary final : public Library {
   }
 
   // Non-blocking. Shares nothing with another communicator, so that communicators overlap.
-  Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank,
-                   const NcclTuning& tuning) override {
+  Result init_rank(CommHandle& comm, const std::string& name, int ranks, const UniqueId& id,
+                   int rank, const NcclTuning& tuning) override {
     ncclUniqueId given;
     std::memcpy(&given, id.data(), sizeof given);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.splitShare = 0;
-    set_fields(config, tuning);
+    set_fields(config, name, tuning);
     ncclComm_t made = nullptr;
     const ncclResult_t result = nccl_.init_rank(&made, ranks, given, rank, &config);
     comm = made;

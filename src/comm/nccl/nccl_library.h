@@ -52,10 +52,11 @@ class Library {
   virtual Result make_unique_id(UniqueId& id) = 0;
   // Why this library cannot do what `tuning` asks for; empty if it can.
   virtual std::string why_not(const NcclTuning& tuning) = 0;
-  // Uses the calling thread's device, and the fields of the configuration that `tuning` has. Once
-  // `comm` is set it must be destroyed or aborted, whatever the result.
-  virtual Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank,
-                           const NcclTuning& tuning) = 0;
+  // Uses the calling thread's device, and the fields of the configuration that `tuning` has. NCCL's
+  // own lines and tools call it `name`, which must live as long as it does. Once `comm` is set it
+  // must be destroyed or aborted, whatever the result.
+  virtual Result init_rank(CommHandle& comm, const std::string& name, int ranks, const UniqueId& id,
+                           int rank, const NcclTuning& tuning) = 0;
   // Gives the state of the last call, or what has gone wrong since.
   virtual Result async_error(CommHandle comm, Result& state) = 0;
   virtual Result finalize(CommHandle comm) = 0;

@@ -80,7 +80,7 @@ Config every_key_changed() {
   config.check = {14};
   config.plan = {0.5, 0.25, 0.75, 64, "h100", "ndr400-fat-tree"};
   config.comm = {"nccl", 2.5, "rates.json", "any", "bf16", "int8", "all_reduce=ring", true};
-  config.nccl = {"table", 2, 8, 4, 106, true, "IB"};
+  config.nccl = {"table", 2, 8, 4, 106, true, "IB", "zero", 16};
   return config;
 }
 
@@ -109,7 +109,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 165u);
+  EXPECT_EQ(options.names().size(), 168u);
 }
 
 // A new key must say what its change means for a run that goes on.
