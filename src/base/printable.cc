@@ -11,11 +11,15 @@ namespace trireme {
 namespace {
 
 // Whether it is one of U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals obey
-// too.
+// too, or one of those that end a line or turn the direction of what follows: U+2028 to U+202E,
+// U+2066 to U+2069.
 bool is_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) return first < 0x20 || first == 0x7f;
-  return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+  if (byte(0) == 0xc2) return byte(1) < 0xa0;
+  if (byte(0) != 0xe2) return false;
+  if (byte(1) == 0x80) return 0xa8 <= byte(2) && byte(2) <= 0xae;
+  return byte(1) == 0x81 && 0xa6 <= byte(2) && byte(2) <= 0xa9;
 }
 
 std::string escaped(std::string_view bytes) {

@@ -185,6 +185,9 @@ TEST(Printable, EscapesWhatATerminalObeys) {
             "\\xc2\\x9b2J");  // U+009B begins a command, too
   EXPECT_EQ(printable("h\xc3\xa9 \xe6\xbc\xa2"), "h\xc3\xa9 \xe6\xbc\xa2");  // valid UTF-8 stays
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(printable("a\u202egpj.exe\u2066\u2028"),
+            "a\\xe2\\x80\\xaegpj.exe\\xe2\\x81\\xa6\\xe2\\x80\\xa8");
+  EXPECT_EQ(printable("\u2014\u2027\u202f\u2065\u206a"), "\u2014\u2027\u202f\u2065\u206a");
   const std::string once = printable("\x1b\n\xff");
   EXPECT_EQ(printable(once), once);
 }
