@@ -5,6 +5,15 @@
 #include <utility>
 
 namespace trireme::nn {
+namespace {
+
+// The name of a block is that of its first parameters.
+std::string_view name_of(const Block& block) {
+  const auto& groups = block.parameters().groups();
+  return groups.empty() ? "block" : std::string_view(groups.front()->name());
+}
+
+}  // namespace
 
 Tensors BlockRun::forward(Tensors in) {
   if (keep_ != Keep::kInput) return record(std::move(in));
@@ -27,8 +36,10 @@ Tensors BlockRun::record(Tensors in) {
   }
   for (const auto& block : blocks_) {
     tape_.let_defer(!block->is_loss());
+    tape_.begin_part(name_of(*block));
     x = block->forward(tape_, batch_, std::move(x));
   }
+  tape_.begin_part({});
   Tensors out;
   for (const Value& value : x) {
     out.push_back(value.tensor());

@@ -50,8 +50,15 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
   if (parameters.empty()) weight_gradient = both_gradients = {};
   Value value = input(std::move(y), true);
   nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
-                    std::move(both_gradients), std::move(parameters), defers_});
+                    std::move(both_gradients), std::move(parameters), defers_, part_});
   return value;
+}
+
+void Tape::begin_part(std::string_view name) {
+  if (name == part_) return;
+  range_.reset();
+  if (!name.empty()) range_.emplace(name);
+  part_ = name;
 }
 
 Value Tape::record_same(const Value& x, InputGradient input_gradient) {
@@ -69,7 +76,8 @@ Value Tape::can_remake(Value y, Remake make) {
 
 void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
   leave_trained(parameters);
-  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters), false});
+  if (recording_)
+    nodes_.push_back({-1, std::move(gradient), {}, {}, std::move(parameters), false, part_});
 }
 
 void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
@@ -110,6 +118,7 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
+    begin_part(node.part);
     // Only deferred weight gradients can still read what the operation made.
     if (node.remade && node.remade.use_count() > 1) node.remade->settle(ctx_);
     node.remade = {};
@@ -136,15 +145,18 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
       run_weights(node, dy);
     }
   }
+  begin_part({});
 }
 
 void Tape::backward_weights() {
   for (auto& [node, dy] : deferred_) {
+    begin_part(node.part);
     run_weights(node, dy);
     node = {};  // frees what it has kept
     dy = {};
   }
   deferred_.clear();
+  begin_part({});
 }
 
 void Tape::run_weights(Node& node, const Tensor& dy) {

@@ -1,6 +1,14 @@
 // Stands in for CUDA in a build without it.
 #include "trireme/base/error.h"
 #include "trireme/tensor/cuda.h"
+#include "trireme/tensor/profiler_range.h"
+
+namespace trireme {
+
+ProfilerRange::ProfilerRange(std::string_view, std::int64_t) {}
+ProfilerRange::~ProfilerRange() = default;
+
+}  // namespace trireme
 
 namespace trireme::cuda {
 namespace {

@@ -133,6 +133,24 @@ class OnADevice(ProgramTest):
         self.assertIn("\nkernels are not traced, operations are timed alone: CUPTI is held by another tool, which traces "
                       "this program\n", text)
 
+    @needs_emulation
+    def test_profilers_see_phases_and_blocks(self):
+        told = self.folder / "ranges"
+        self.train("ranges", "cpu", *GPT, "--run.steps", "2", "--eval.every", "0", environment={
+            "NVTX_INJECTION64_PATH": str(self.program.parent / "libfake_nvtx.so"), "TRIREME_FAKE_NVTX": str(told)})
+        lines = [line for line in told.read_text(encoding="utf-8").splitlines() if line.lstrip() != "read data"]
+        first, second = (lines.index(f"step {step}") for step in (1, 2))
+        step = lines[first:second]
+        forward, backward = step.index("  forward 0"), step.index("  backward 0")
+        blocks = [line for line in step[forward + 1:] if line.startswith("    ")]
+        count = backward - forward - 1
+        self.assertGreater(count, 2)
+        self.assertEqual(len(set(blocks[:count])), count)  # each block once, and back again
+        self.assertEqual(step[forward + 1:backward], blocks[:count])
+        self.assertEqual(blocks[count:2 * count], blocks[count - 1::-1])
+        self.assertIn("  optimizer", step)
+        self.assertFalse([line for line in lines if "has not begun" in line or line.startswith("      ")], lines)
+
     def test_a_scaling_study_measures_the_device(self):
         self.expect_done("scale", "--data.train", self.data / "train.h5", "--output", "study", "--nodes", 1,
                          "--repeats", 1, "--mode", "strong", "--steps", 3, "--warmup", 1, "--threads", 1,

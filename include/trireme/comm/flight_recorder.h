@@ -12,6 +12,7 @@
 
 #include "trireme/comm/group_label.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/profiler_range.h"
 
 namespace trireme {
 
@@ -74,7 +75,7 @@ class FlightRecorder {
   void watch_phases(std::function<void(std::string_view name, std::int64_t number)> watch);
 
   // Names what the calling thread does during the object's lifetime. Costs nothing unless a trace
-  // is being taken or phases are watched.
+  // is being taken, phases are watched or a profiler is attached.
   class Phase {
    public:
     Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number = -1);
@@ -89,6 +90,7 @@ class FlightRecorder {
     std::int64_t number_;
     std::int64_t begin_;  // see Impl::begin_activity
     const Phase* outer_;  // see Impl::enter
+    ProfilerRange range_;
   };
 
   // Backends make one. During its lifetime, the backend queues on the stream what makes later work

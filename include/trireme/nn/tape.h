@@ -4,9 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "trireme/nn/parameter.h"
+#include "trireme/tensor/profiler_range.h"
 
 namespace trireme::nn {
 
@@ -98,6 +101,10 @@ class Tape {
   // on a new tape.
   void let_defer(bool defers) { defers_ = defers; }
 
+  // Names what is recorded from now on, and its backward, for profilers. The name must outlive the
+  // tape. Empty: nothing more is recorded.
+  void begin_part(std::string_view name);
+
   // A value that no operation of this tape made: data, or what the blocks before returned. With
   // `needs_gradient` the tape computes its gradient, which take_gradient returns after backward.
   Value input(Tensor tensor, bool needs_gradient);
@@ -164,6 +171,7 @@ class Tape {
     InputGradient both_gradients;
     std::vector<const Parameter*> parameters;
     bool defers;
+    std::string_view part;
     std::shared_ptr<Kept::Source> remade = {};  // what the operation made, if it can be made again
   };
   struct Slot {
@@ -177,6 +185,8 @@ class Tape {
   bool recording_;
   bool remakes_;
   bool defers_ = true;
+  std::string_view part_;  // that runs
+  std::optional<ProfilerRange> range_;
   bool kept_ = false;  // the operation that was recorded last
   GradientListener* listener_;
   std::vector<Node> nodes_;

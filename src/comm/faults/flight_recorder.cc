@@ -160,7 +160,8 @@ FlightRecorder::Phase::Phase(FlightRecorder& recorder, std::string_view name, st
       name_(name),
       number_(number),
       begin_(recorder.impl().begin_activity()),
-      outer_(recorder.impl().enter(*this)) {}
+      outer_(recorder.impl().enter(*this)),
+      range_(name, number) {}
 
 FlightRecorder::Phase::~Phase() {
   recorder_.impl().leave(outer_);
