@@ -135,7 +135,7 @@ class OnADevice(ProgramTest):
 
     @needs_emulation
     def test_profilers_see_phases_and_blocks(self):
-        told = self.folder / "ranges"
+        told = self.folder / "ranges.txt"
         self.train("ranges", "cpu", *GPT, "--run.steps", "2", "--eval.every", "0", environment={
             "NVTX_INJECTION64_PATH": str(self.program.parent / "libfake_nvtx.so"), "TRIREME_FAKE_NVTX": str(told)})
         lines = [line for line in told.read_text(encoding="utf-8").splitlines() if line.lstrip() != "read data"]
