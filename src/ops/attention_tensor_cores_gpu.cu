@@ -31,7 +31,7 @@ struct alignas(16) KeySpan {
 
 // One span for each kRowsOfSpan queries of a sample. A warp takes a span.
 __global__ void __launch_bounds__(kThreads)
-    spans_kernel(AttentionProblem p, KeySpan* spans, int count, int all) {
+    attention_spans_kernel(AttentionProblem p, KeySpan* spans, int count, int all) {
   const int span = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   if (span >= all) return;
   const std::int64_t b = span / count;
@@ -210,8 +210,8 @@ constexpr std::size_t bytes_of_panels(int rows) {
 
 template <class T, int kDepth, bool kCapped>
 __global__ void __launch_bounds__(kThreads, kDepth > 64 ? 2 : 3)
-    forward_kernel(AttentionProblem p, const KeySpan* spans, Heads q, Heads k, Heads v, Heads out,
-                   float* log_sum) {
+    attention_tensor_kernel(AttentionProblem p, const KeySpan* spans, Heads q, Heads k, Heads v,
+                            Heads out, float* log_sum) {
   constexpr int kKeys = 64, kPanel = kKeys * kRowStride<kDepth>;
   TRIREME_DYNAMIC_SHARED(T, shared);
   const std::int64_t b = blockIdx.z, h = blockIdx.y;
@@ -294,7 +294,8 @@ __device__ inline void differentiate(const AttentionProblem& p, const QueryFacts
 // dK and dV of 64 keys, over all query heads that share them. Scores are keys x queries here.
 template <class T, int kDepth, bool kCapped>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_keys_kernel(AttentionProblem p, const KeySpan* spans, BackwardHeads heads) {
+    attention_backward_keys_tensor_kernel(AttentionProblem p, const KeySpan* spans,
+                                          BackwardHeads heads) {
   constexpr int kQueries = kTile<kDepth>, kPanel = kQueries * kRowStride<kDepth>;
   TRIREME_DYNAMIC_SHARED(T, shared);
   const std::int64_t b = blockIdx.z, kv_head = blockIdx.y;
@@ -374,7 +375,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 // dQ of 64 queries.
 template <class T, int kDepth, bool kCapped>
 __global__ void __launch_bounds__(kThreads, kDepth > 64 || kCapped ? 2 : 3)
-    backward_queries_kernel(AttentionProblem p, const KeySpan* spans, BackwardHeads heads) {
+    attention_backward_queries_tensor_kernel(AttentionProblem p, const KeySpan* spans,
+                                             BackwardHeads heads) {
   constexpr int kKeys = kTile<kDepth>, kPanel = kKeys * kRowStride<kDepth>;
   TRIREME_DYNAMIC_SHARED(T, shared);
   const std::int64_t b = blockIdx.z, h = blockIdx.y, kv_head = h / p.group;
@@ -444,7 +446,7 @@ Tensor spans_for(Context& ctx, const AttentionShape& s, const AttentionProblem& 
   if (p.first_key == nullptr && p.key_end == nullptr) return {};
   const Tensor spans = spans_of_attention(ctx, s);
   const std::int64_t count = blocks_for(s.length, kRowsOfSpan), all = s.batch * count;
-  launch(spans_kernel, extent(blocks_for(all, kWarps)), kThreads, 0, ctx.stream, p,
+  launch(attention_spans_kernel, extent(blocks_for(all, kWarps)), kThreads, 0, ctx.stream, p,
          static_cast<KeySpan*>(spans.raw()), static_cast<int>(count), static_cast<int>(all));
   return spans;
 }
@@ -459,7 +461,7 @@ void attend_on_tensor_cores(Context& ctx, const AttentionShape& s, const Attenti
     using T = decltype(type);
     constexpr int kDepth = decltype(depth)::value;
     const dim3 grid(extent(blocks_for(s.length, kOwn)), extent(s.heads), extent(s.batch));
-    launch(forward_kernel<T, kDepth, decltype(capped)::value>, grid, kThreads,
+    launch(attention_tensor_kernel<T, kDepth, decltype(capped)::value>, grid, kThreads,
            bytes_of_panels<T, kDepth>(kOwn + 4 * 64), ctx.stream, problem,
            static_cast<const KeySpan*>(spans.raw()), q, k, v, out, log_sum);
   });
@@ -476,10 +478,12 @@ void differentiate_on_tensor_cores(Context& ctx, const AttentionShape& s,
     const unsigned tiles = extent(blocks_for(s.length, kOwn)), batch = extent(s.batch);
     const std::size_t panels = bytes_of_panels<T, kDepth>(2 * kOwn + 4 * kRows);
     const auto* const known = static_cast<const KeySpan*>(spans.raw());
-    launch(backward_keys_kernel<T, kDepth, kCapped>, dim3(tiles, extent(s.kv_heads), batch),
-           kThreads, panels + 2 * kRows * sizeof(QueryFacts), ctx.stream, problem, known, heads);
-    launch(backward_queries_kernel<T, kDepth, kCapped>, dim3(tiles, extent(s.heads), batch),
-           kThreads, panels, ctx.stream, problem, known, heads);
+    launch(attention_backward_keys_tensor_kernel<T, kDepth, kCapped>,
+           dim3(tiles, extent(s.kv_heads), batch), kThreads,
+           panels + 2 * kRows * sizeof(QueryFacts), ctx.stream, problem, known, heads);
+    launch(attention_backward_queries_tensor_kernel<T, kDepth, kCapped>,
+           dim3(tiles, extent(s.heads), batch), kThreads, panels, ctx.stream, problem, known,
+           heads);
   });
 }
 
