@@ -442,6 +442,10 @@ void add_cuda_keys(Options& options, Config::Cuda& cuda) {
   options.add("cuda.graphs", cuda.graphs, "",
               "on GPUs: capture the training step as a CUDA graph and replay it", {},
               OnChange::kNothing);
+  options.add("cuda.spare", cuda.spare, "multiprocessors",
+              "on GPUs: products of matrices leave so many to communication that runs beside them "
+              "(with nccl.max_channels as many)",
+              between(0, 1024), OnChange::kRounding);
 }
 
 void add_attention_keys(Options& options, Config::Attention& attention) {

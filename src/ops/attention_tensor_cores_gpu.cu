@@ -276,13 +276,13 @@ __device__ inline QueryFacts facts_of(const AttentionProblem& p, const BackwardH
 }
 
 // Replaces a product of a query and a key by its weight, and the weight's gradient by the product's
-// gradient / factor.
+// gradient.
 template <bool kCapped>
 __device__ inline void differentiate(const AttentionProblem& p, const QueryFacts& query, bool seen,
                                      float& score, float& gradient) {
   const float binary = binary_score<kCapped>(p, score);
   const float weight = seen ? exp2f(binary - query.log_sum) : 0.0f;
-  float slope = weight * (gradient - query.delta);
+  float slope = weight * (gradient - query.delta) * p.factor;  // before fp16 may overflow
   if constexpr (kCapped) {
     const float share = binary * (kLogOf2 * p.inverse_cap);
     slope *= 1.0f - share * share;
@@ -312,7 +312,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // Tiles are numbered head by head. These are the same in all threads.
   const int first = p.causal ? begin / kQueries : 0;
-  const int per_head = (length + kQueries - 1) / kQueries - first;
+  // No query behind a window's length from the last key sees one of ours.
+  const std::int64_t reach = p.window > 0 ? end - 1 + p.window : p.length;
+  const int behind = reach < p.length ? static_cast<int>(reach) : length;
+  const int per_head = (behind + kQueries - 1) / kQueries - first;
   const int count = per_head * static_cast<int>(p.group);
   KeySpan span{};
   const auto query_of = [&](int tile) { return (first + tile % per_head) * kQueries; };
@@ -368,7 +371,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   wait_for_copies();  // of keys that nobody sees
   __syncthreads();
-  store_rows<T, kDepth>(p, heads.dk, b, kv_head, mine, end, dkeys, p.factor, p.factor, keys);
+  store_rows<T, kDepth>(p, heads.dk, b, kv_head, mine, end, dkeys, 1.0f, 1.0f, keys);
   store_rows<T, kDepth>(p, heads.dv, b, kv_head, mine, end, dvalues, 1.0f, 1.0f, values);
 }
 
@@ -422,7 +425,7 @@ __global__ void __launch_bounds__(kThreads, kDepth > 64 || kCapped ? 2 : 3)
   }
   wait_for_copies();  // of queries that see nothing
   __syncthreads();
-  store_rows<T, kDepth>(p, heads.dq, b, h, mine, end, dqueries, p.factor, p.factor, queries);
+  store_rows<T, kDepth>(p, heads.dq, b, h, mine, end, dqueries, 1.0f, 1.0f, queries);
 }
 
 // Calls body(T(), depth, capped), of types that carry the kernel's constants.

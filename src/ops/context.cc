@@ -117,13 +117,18 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
   return ctx;
 }
 
-Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32) {
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
+                          const GpuSettings& settings) {
   runtime->set_device(device);
   const cuda::DeviceProperties properties = runtime->properties(device);
+  if (settings.spared > 0 && settings.spared >= properties.multiprocessors) {
+    throw ConfigError(fmt::format("cuda.spare is {}, but {} has {} multiprocessors: give fewer",
+                                  settings.spared, properties.name, properties.multiprocessors));
+  }
   Context ctx =
-      make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
+      make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, settings));
   ctx.attention = make_cudnn_attention(properties);
-  ctx.convolution = make_cudnn_convolution(properties, tf32);
+  ctx.convolution = make_cudnn_convolution(properties, settings.tf32);
   ctx.gpu_memory = static_cast<std::int64_t>(properties.memory);
   return ctx;
 }

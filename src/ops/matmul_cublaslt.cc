@@ -84,8 +84,11 @@ const void* bias_of(const MatmulCall& call) {
 // over columns (our rows). Its GELU is the tanh form, like ours.
 class CublasLtMatmul : public MatmulEngine {
  public:
-  CublasLtMatmul(const CublasLt& library, std::size_t workspace, bool tf32)
-      : library_(library), workspace_(workspace), tf32_(tf32), handle_(nullptr, library.destroy) {
+  CublasLtMatmul(const CublasLt& library, std::size_t workspace, const ProductSettings& settings)
+      : library_(library),
+        workspace_(workspace),
+        settings_(settings),
+        handle_(nullptr, library.destroy) {
     cublasLtHandle_t handle = nullptr;
     const cublasStatus_t status = library_.create(&handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
@@ -95,7 +98,7 @@ class CublasLtMatmul : public MatmulEngine {
     const std::size_t version = library_.get_version();  // 130100 is 13.1.0
     description_ =
         fmt::format("cuBLASLt {}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-    fp32_description_ = description_ + (tf32 ? " (TF32)" : "");
+    fp32_description_ = description_ + (settings.tf32 ? " (TF32)" : "");
   }
 
   void run(Context& ctx, const MatmulCall& call) override {
@@ -190,7 +193,7 @@ class CublasLtMatmul : public MatmulEngine {
   }
 
   Operation make_operation(const MatmulCall& call) const {
-    const bool fast = tf32_ && call.dtype == DType::kF32;
+    const bool fast = settings_.tf32 && call.dtype == DType::kF32;
     cublasLtMatmulDesc_t made = nullptr;
     check("cublasLtMatmulDescCreate", call,
           library_.operation_create(&made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -205,6 +208,9 @@ class CublasLtMatmul : public MatmulEngine {
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed(call.transpose_b));
     set(CUBLASLT_MATMUL_DESC_TRANSB, transposed(call.transpose_a));
+    if (settings_.multiprocessors > 0) {
+      set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{settings_.multiprocessors});
+    }
     if (epilogue_of(call) != CUBLASLT_EPILOGUE_DEFAULT) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(call)));
     }
@@ -266,7 +272,7 @@ class CublasLtMatmul : public MatmulEngine {
 
   const CublasLt library_;
   const std::size_t workspace_;
-  const bool tf32_;
+  const ProductSettings settings_;
   std::string description_, fp32_description_;
   std::mutex mutex_;
   Handle handle_;
@@ -306,8 +312,8 @@ CublasLt load_cublaslt(const std::vector<std::string>& names) {
 }
 
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const CublasLt& library, std::size_t workspace,
-                                                   bool tf32) {
-  return std::make_unique<CublasLtMatmul>(library, workspace, tf32);
+                                                   const ProductSettings& settings) {
+  return std::make_unique<CublasLtMatmul>(library, workspace, settings);
 }
 
 }  // namespace trireme::ops

@@ -32,9 +32,18 @@ struct CublasLt {
 // none does.
 CublasLt load_cublaslt(const std::vector<std::string>& names);
 
+struct ProductSettings {
+  bool tf32 = false;        // fp32 products round their operands to TF32
+  int multiprocessors = 0;  // for which algorithms are chosen; 0: all that the GPU has
+};
+inline ProductSettings product_settings(const cuda::DeviceProperties& device,
+                                        const GpuSettings& settings) {
+  return {settings.tf32, settings.spared == 0 ? 0 : device.multiprocessors - settings.spared};
+}
+
 // `workspace`: the most bytes of workspace that an algorithm may use. The device is the calling
 // thread's.
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const CublasLt& library, std::size_t workspace,
-                                                   bool tf32);
+                                                   const ProductSettings& settings = {});
 
 }  // namespace trireme::ops

@@ -6,10 +6,11 @@
 namespace trireme::ops {
 
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
-                                                   bool tf32) {
+                                                   const GpuSettings& settings) {
   constexpr std::size_t kOfOlder = std::size_t{4} << 20;  // what NVIDIA recommends
   return make_cublaslt_matmul(load_cublaslt(cuda_library_names("cublasLt", CUBLAS_VER_MAJOR)),
-                              device.major >= 9 ? kCublasLtWorkspace : kOfOlder, tf32);
+                              device.major >= 9 ? kCublasLtWorkspace : kOfOlder,
+                              product_settings(device, settings));
 }
 
 }  // namespace trireme::ops

@@ -79,7 +79,8 @@ bool cublaslt_may_fuse(const MatmulCall& call);
 // cuBLASLt on the calling thread's device; `device` is that device's properties. fp32, bf16 and
 // fp16, with sums in fp32. tf32: fp32 operands are rounded to TF32, for its speed. Opens the
 // library. Throws CudaError if this machine lacks the library or this build has no CUDA.
-std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device, bool tf32);
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
+                                                   const GpuSettings& settings);
 // Does what the public function of the same name does, but with this matmul engine and no attention
 // engine. Does not set the current device.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,

@@ -5,7 +5,8 @@
 
 namespace trireme::ops {
 
-std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&, bool) {
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&,
+                                                   const GpuSettings&) {
   throw CudaError("this program was built without CUDA, so it has no cuBLASLt");
 }
 

@@ -108,7 +108,8 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   };
   runtime.use_device(cuda, device, backend, tuning);
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
-  ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
+  ops::Context context =
+      ops::make_cuda_context(cuda, device, {.tf32 = request.tf32, .spared = request.spared});
   context.any_order = request.any_order;
   context.host_threads = request.threads.value_or(usual_threads(runtime.cores()));
   context.gpu_memory = runtime.world().all_reduce_host(context.gpu_memory, ReduceOp::kMin);
@@ -129,13 +130,10 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
 DeviceRequest device_request(const Config& config) {
   // NCCL's sums have no order that other layouts share.
   const bool by_mpi = config.run.same_bits && config.comm.backend == "auto";
-  return {config.run.device,
-          by_mpi ? "mpi" : config.comm.backend,
-          config.run.threads,
-          config.run.precision == "tf32",
-          config.nccl,
-          config.comm.network,
-          !config.attention.deterministic};
+  return {config.run.device,  by_mpi ? "mpi" : config.comm.backend,
+          config.run.threads, config.run.precision == "tf32",
+          config.nccl,        config.comm.network,
+          config.cuda.spare,  !config.attention.deterministic};
 }
 
 void check_backends(const DeviceRequest& request) {

@@ -24,9 +24,9 @@ class CublasLt : public ::testing::Test {
     };
   }
 
-  ops::Context context(bool tf32 = false) {
+  ops::Context context(const ops::ProductSettings& settings = {}) {
     return ops::make_cuda_context(
-        cuda_, 0, ops::make_cublaslt_matmul(library_.table(), kMostWorkspace, tf32));
+        cuda_, 0, ops::make_cublaslt_matmul(library_.table(), kMostWorkspace, settings));
   }
 
   // Returns a tensor of 1, 2, 3, ... that starts `skip` elements into its memory block.

@@ -174,8 +174,10 @@ std::shared_ptr<Library> load_library() {
 
 namespace ops {
 
-std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&, bool tf32) {
-  return make_cublaslt_matmul(emulated_gpu()->library(), std::size_t{1} << 20, tf32);
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
+                                                   const GpuSettings& settings) {
+  return make_cublaslt_matmul(emulated_gpu()->library(), std::size_t{1} << 20,
+                              product_settings(device, settings));
 }
 
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties&) {

@@ -205,6 +205,7 @@ struct FakeCublasLt::Functions {
                   {CUBLASLT_MATMUL_DESC_TRANSB, &to.transpose_b, 4},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE, &to.epilogue, 4},
                   {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &to.bias_type, 4},
+                  {CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &to.multiprocessors, 4},
                   {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &to.bias, 8},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &to.auxiliary_leading, 8},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &to.auxiliary, 8}},

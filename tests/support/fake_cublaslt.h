@@ -23,7 +23,8 @@ class FakeCublasLt {
     std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
     std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     std::int32_t bias_type = -1;
-    void* bias = nullptr;  // or a bias's gradient
+    std::int32_t multiprocessors = 0;  // 0: all
+    void* bias = nullptr;              // or a bias's gradient
     std::int64_t auxiliary_leading = 0;
     void* auxiliary = nullptr;
   };

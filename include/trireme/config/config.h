@@ -158,6 +158,7 @@ struct Config {
 
   struct Cuda {
     bool graphs = false;
+    int spare = 0;  // multiprocessors
     bool operator==(const Cuda&) const = default;
   } cuda;
 

@@ -112,12 +112,18 @@ Context make_dry_context(int threads, std::shared_ptr<ProgramLog> log = nullptr)
 // and matrix products as much as cuBLASLt may take. What cuDNN takes is not in it.
 Context make_dry_cuda_context(std::int64_t gpu_memory, std::shared_ptr<ProgramLog> log = nullptr);
 
+struct GpuSettings {
+  bool tf32 = false;  // fp32 products round their operands to TF32
+  int spared = 0;     // multiprocessors that products leave to communication beside them
+};
+
 // Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
 // device memory, cuBLASLt, cuDNN's attention and convolutions if they are available, the StepState
 // of a fresh run, and a stream of its own, which lives until the last block of the context's
-// allocator is freed. tf32: fp32 products round their operands to TF32. Waits for the device.
-// Throws CudaError if the device or cuBLASLt is not available.
-Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32 = false);
+// allocator is freed. Waits for the device. Throws ConfigError if it has no multiprocessor more
+// than `spared`. Throws CudaError if the device or cuBLASLt is not available.
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
+                          const GpuSettings& settings = {});
 
 // What computes matrix products of a type on this device, in one line ("oneDNN 2.6.3 (AVX-512)",
 // "own kernels (AVX2)"). For `trireme version`.

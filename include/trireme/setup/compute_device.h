@@ -19,6 +19,7 @@ struct DeviceRequest {
   bool tf32 = false;             // fp32 matrix products on a GPU round their operands to TF32
   Config::Nccl nccl = {};        // nccl.*
   std::string network = "auto";  // comm.network, for nccl.tuner network
+  int spared = 0;                // multiprocessors: cuda.spare
   bool any_order = false;        // of attention's gradients: attention.deterministic false
 };
 DeviceRequest device_request(const Config& config);

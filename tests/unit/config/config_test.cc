@@ -73,6 +73,7 @@ Config every_key_changed() {
   config.sync = {20, "average", 0.5, 0.25, 6, 7, 8, 0.75, "int4", "island-1", 11, 3, 0.25, 12, 13};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2, 3};
+  config.cuda.spare = 4;
   config.attention = {false};
   config.eval = {5, 6, "average"};
   config.log = {11, "3-4", true, 1.5};
@@ -109,7 +110,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 168u);
+  EXPECT_EQ(options.names().size(), 169u);
 }
 
 // A new key must say what its change means for a run that goes on.

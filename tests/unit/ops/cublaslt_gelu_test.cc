@@ -11,7 +11,7 @@ using testing::with_bias;
 using testing::with_gelu;
 
 TEST_F(CublasLt, GeluIsAnEpilogueWithWhatItNeeds) {
-  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
+  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0);
   using enum DType;
   using enum ops::Epilogue;
   const auto epilogue = [&] { return library_.queries().back().operation.epilogue; };
@@ -43,7 +43,7 @@ TEST_F(CublasLt, GeluIsAnEpilogueWithWhatItNeeds) {
 
 TEST_F(CublasLt, WhereGeluHasNoAlgorithmItIsAskedOnceAndNotFused) {
   for (const cublasStatus_t status : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
-    const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
+    const auto engine = ops::make_cublaslt_matmul(library_.table(), 0);
     const std::size_t before = library_.queries().size();
     library_.gelu_status = status;
     const auto call = with_gelu(some_call(DType::kBF16, DType::kBF16), ops::Epilogue::kGelu);

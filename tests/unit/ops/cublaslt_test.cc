@@ -39,7 +39,7 @@ TEST_F(CublasLt, QueuesTheProductWithItsBiasOnTheContextsStream) {
 }
 
 TEST_F(CublasLt, FusesABiasOfTheResultsTypeAlone) {
-  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
+  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0);
   using enum DType;
   EXPECT_TRUE(engine->fuses(with_bias(some_call(kBF16, kBF16), kBF16)));
   EXPECT_TRUE(engine->fuses(with_bias(some_call(kBF16, kF32), kF32)));
@@ -121,7 +121,7 @@ TEST_F(CublasLt, AlgorithmsMayOnlySplitASumInOrderAndInFp32) {
 }
 
 TEST_F(CublasLt, Tf32OnRequestAndForFp32Alone) {
-  ops::Context ctx = context(true);
+  ops::Context ctx = context({.tf32 = true});
   product(ctx, 3, 4, 5, DType::kF32);
   EXPECT_EQ(library_.queries().back().operation.compute, CUBLAS_COMPUTE_32F_FAST_TF32);
   product(ctx, 3, 4, 5, DType::kBF16);
@@ -129,6 +129,16 @@ TEST_F(CublasLt, Tf32OnRequestAndForFp32Alone) {
   EXPECT_EQ(ops::matmul_description(ctx, DType::kF32), "cuBLASLt 13.0.2 (TF32)");
   EXPECT_EQ(ops::matmul_description(ctx, DType::kBF16), "cuBLASLt 13.0.2");
   EXPECT_EQ(ops::matmul_description(context(), DType::kF32), "cuBLASLt 13.0.2");
+}
+
+TEST_F(CublasLt, LeavesMultiprocessorsToOthers) {
+  const cuda::DeviceProperties device = {.multiprocessors = 132};
+  EXPECT_EQ(ops::product_settings(device, {}).multiprocessors, 0);
+  for (const int spared : {0, 16}) {
+    ops::Context ctx = context(ops::product_settings(device, {.spared = spared}));
+    product(ctx, 3, 4, 5, DType::kBF16);
+    EXPECT_EQ(library_.queries().back().operation.multiprocessors, spared == 0 ? 0 : 116);
+  }
 }
 
 TEST_F(CublasLt, AnErrorAtAnyCallNamesItAndTheShapeAndLeavesNothing) {
@@ -208,7 +218,7 @@ TEST(CublasLtLibrary, ItsDescriptorsTakeWhatTheyAreGiven) {
                       const void*, cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,
                       const cublasLtMatmulAlgo_t*, void*, std::size_t,
                       cudaStream_t) { return CUBLAS_STATUS_SUCCESS; };
-  const auto engine = ops::make_cublaslt_matmul(library, kMostWorkspace, true);
+  const auto engine = ops::make_cublaslt_matmul(library, kMostWorkspace, {.tf32 = true});
   ops::Context ctx;
   using enum DType;
   using enum ops::Epilogue;

@@ -81,6 +81,18 @@ TEST(CudaContext, AnErrorAtAnyCallLeavesNothing) {
   }
 }
 
+// bad input: `cuda.spare` of all multiprocessors | cuda.spare is 1000, but ... has N
+// multiprocessors: give fewer | 2
+TEST(CudaContext, SomeMultiprocessorsMustBeLeft) {
+  const auto cuda = std::make_shared<testing::FakeCuda>();
+  try {
+    ops::make_cuda_context(cuda, 0, {.spared = 1000});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("cuda.spare is 1000, but ")) << error.what();
+  }
+}
+
 // Where there is neither GPU nor driver, the first call says so.
 TEST(CudaContext, WithoutAGpuSaysWhatIsMissing) {
   const auto runtime = cuda::make_runtime();

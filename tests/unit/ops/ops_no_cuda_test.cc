@@ -27,7 +27,7 @@ TEST(NoCuda, OperationsSayWhatIsMissing) {
 }
 
 TEST(NoCuda, MatrixProductsSayWhatIsMissing) {
-  EXPECT_THROW(ops::make_cublaslt_matmul({}, false), CudaError);
+  EXPECT_THROW(ops::make_cublaslt_matmul({}, ops::GpuSettings()), CudaError);
 }
 
 }  // namespace
