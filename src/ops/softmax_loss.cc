@@ -11,7 +11,7 @@ namespace {
 
 void check_logits(std::string_view op, const Tensor& logits, const Tensor& targets,
                   std::int64_t valid) {
-  check_dtype(op, "logits", logits, {DType::kF32});
+  check_dtype(op, "logits", logits, {DType::kF32, DType::kBF16});
   check_rank(op, "logits", logits, 2);
   check_dtype(op, "targets", targets, {DType::kI32});
   check_shape(op, "targets", targets, {logits.shape()[0]});
@@ -28,6 +28,7 @@ void check_sums(std::string_view op, const Tensor& targets, const Tensor& row_ma
 void check_gradient(std::string_view op, const Context& ctx, const Tensor& logits,
                     const Tensor& dlogits) {
   check_floating(op, "dlogits", dlogits);
+  if (logits.dtype() == DType::kBF16) check_dtype(op, "dlogits", dlogits, {DType::kBF16});
   check_shape(op, "dlogits", dlogits, logits.shape());
   check_step_state(op, ctx);
 }
@@ -35,7 +36,7 @@ void check_gradient(std::string_view op, const Context& ctx, const Tensor& logit
 }  // namespace
 
 void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
-  check_dtype("bend_logits", "logits", logits, {DType::kF32});
+  check_dtype("bend_logits", "logits", logits, {DType::kF32, DType::kBF16});
   dispatch(TRIREME_OP(bend_logits), ctx, logits, bend);
 }
 

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
@@ -16,7 +17,6 @@ struct Loss {
   LogitBend bend = {};
 
   std::int64_t classes() const { return logits.shape()[1]; }
-  const float* logits_of(std::int64_t row) const { return logits.data<float>() + row * classes(); }
   std::int32_t target(std::int64_t row) const { return targets.data<std::int32_t>()[row]; }
   // The row's target is the valid class `local`; outside of [0, valid): it has none here.
   std::int64_t local_target(std::int64_t row) const {
@@ -24,8 +24,23 @@ struct Loss {
   }
 };
 
-void row_statistics(const Loss& loss, std::int64_t row) {
-  const float* x = loss.logits_of(row);
+// Reads rows of logits as fp32, where they are or converted to memory of each thread.
+class LogitRows {
+ public:
+  LogitRows(Context& ctx, const Tensor& logits) : logits_(logits) {
+    if (logits.dtype() != DType::kF32) converted_.emplace(ctx, logits.shape()[1]);
+  }
+  const float* operator()(std::int64_t row) const {
+    const std::int64_t classes = logits_.shape()[1];
+    return read_fp32(logits_, row * classes, classes, converted_ ? converted_->mine() : nullptr);
+  }
+
+ private:
+  Tensor logits_;
+  std::optional<ThreadRows> converted_;
+};
+
+void row_statistics(const Loss& loss, std::int64_t row, const float* x) {
   if (loss.valid == 0) {  // this rank holds no part of the vocabulary
     loss.row_max.data<float>()[row] = -std::numeric_limits<float>::infinity();
     loss.row_sum.data<float>()[row] = 0.0f;
@@ -37,13 +52,13 @@ void row_statistics(const Loss& loss, std::int64_t row) {
   loss.target_logit.data<float>()[row] = 0 <= local && local < loss.valid ? x[local] : 0.0f;
 }
 
-void row_gradient(const Loss& loss, std::int64_t row, float scale, const ThreadRows& out) {
+void row_gradient(const Loss& loss, std::int64_t row, const float* x, float scale,
+                  const ThreadRows& out) {
   const std::int64_t classes = loss.classes(), valid = loss.valid;
   float* dx = write_place(loss.dlogits, row * classes, out.mine());
   if (loss.target(row) == kMaskedTarget) {
     std::fill_n(dx, classes, 0.0f);
   } else {
-    const float* x = loss.logits_of(row);
     const float maximum = loss.row_max.data<float>()[row], sum = loss.row_sum.data<float>()[row];
     // Bent logits are read after the softmax, which may be in their place.
     float* share = loss.bend.bends() ? out.mine() : dx;
@@ -72,14 +87,17 @@ void for_rows(const Context& ctx, const Loss& loss, const Body& body) {
 }  // namespace
 
 void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
-  float* x = logits.data<float>();
   parallel_ranges(ctx, logits.elements(), kStageElements,
                   [&](std::int64_t begin, std::int64_t end) {
+                    Stage stage;
+                    float* x = write_place(logits, begin, stage.values);
+                    read_fp32(logits, begin, end - begin, stage.values);
                     if (bend.cap > 0.0f) {
-                      kernels().elementwise.bend(x + begin, end - begin, bend.scale, bend.cap);
+                      kernels().elementwise.bend(x, end - begin, bend.scale, bend.cap);
                     } else {
-                      kernels().elementwise.scale(x + begin, bend.scale, end - begin);
+                      kernels().elementwise.scale(x, bend.scale, end - begin);
                     }
+                    write_back(logits, begin, end - begin, x);
                   });
 }
 
@@ -87,7 +105,8 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
   const Loss loss{logits, targets, first_class, valid, row_max, row_sum, target_logit, {}, {}};
-  for_rows(ctx, loss, [&](std::int64_t row) { row_statistics(loss, row); });
+  const LogitRows rows(ctx, logits);
+  for_rows(ctx, loss, [&](std::int64_t row) { row_statistics(loss, row, rows(row)); });
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
@@ -95,8 +114,9 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend) {
   const Loss loss{logits, targets, first_class, valid, row_max, row_sum, {}, dlogits, bend};
   const float scale = ctx.step_state->loss_scale;
+  const LogitRows rows(ctx, logits);
   const ThreadRows out(ctx, loss.classes());
-  for_rows(ctx, loss, [&](std::int64_t row) { row_gradient(loss, row, scale, out); });
+  for_rows(ctx, loss, [&](std::int64_t row) { row_gradient(loss, row, rows(row), scale, out); });
 }
 
 // A row is in the cache when its gradient needs it.
@@ -106,10 +126,12 @@ void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targ
                           const LogitBend& bend) {
   const Loss loss{logits, targets, 0, valid, row_max, row_sum, target_logit, dlogits, bend};
   const float scale = ctx.step_state->loss_scale;
+  const LogitRows rows(ctx, logits);
   const ThreadRows out(ctx, loss.classes());
   for_rows(ctx, loss, [&](std::int64_t row) {
-    row_statistics(loss, row);
-    row_gradient(loss, row, scale, out);
+    const float* x = rows(row);
+    row_statistics(loss, row, x);
+    row_gradient(loss, row, x, scale, out);
   });
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/device_ops.h"
 #include "ops/gpu/math.h"
@@ -24,6 +25,8 @@ __device__ inline Softmax merged(const Softmax& a, const Softmax& b) {
   return {maximum, rescaled(a, maximum) + rescaled(b, maximum)};
 }
 
+// The whole of the parts of a block of kCount warps. All threads get it, with the same bits.
+template <int kCount>
 __device__ inline Softmax block_softmax(Softmax part) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -31,11 +34,12 @@ __device__ inline Softmax block_softmax(Softmax part) {
                            __shfl_xor_sync(kAllLanes, part.sum, offset)};
     part = merged(part, other);
   }
-  TRIREME_SHARED(Softmax, parts, kWarps);
+  TRIREME_SHARED(Softmax, parts, kCount);
+  __syncthreads();  // all threads have read an earlier one
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
   __syncthreads();
   Softmax all = parts[0];
-  for (int warp = 1; warp < kWarps; ++warp) all = merged(all, parts[warp]);
+  for (int warp = 1; warp < kCount; ++warp) all = merged(all, parts[warp]);
   return all;
 }
 
@@ -51,55 +55,66 @@ struct BendLogits {
   }
 };
 
+template <class L>
 __global__ void __launch_bounds__(kThreads)
-    bend_kernel(BendLogits bend, float* logits, std::int64_t elements) {
+    bend_kernel(BendLogits bend, L* logits, std::int64_t elements) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at < elements) logits[at] = bend(logits[at]);
+  if (at < elements) assign(logits[at], bend(to_float(logits[at])));
 }
 
 struct Classes {
   std::int64_t count, valid, first;
 };
 
+// A part, and values with it, of which the first `left` count. The others are overwritten.
+template <int kCount>
+__device__ inline Softmax with_values(const Softmax& part, float (&values)[kCount],
+                                      std::int64_t left) {
+  if (left < kCount) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = i < left ? values[i] : -infinity();
+  }
+  float maximum = part.maximum;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (values[i] > maximum) maximum = values[i];
+  }
+  float sum = rescaled(part, maximum);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum += exp_of_difference(values[i] - maximum);
+  return {maximum, sum};
+}
+
 // A block takes a row, which it reads once.
+template <class L>
 __global__ void __launch_bounds__(kThreads)
-    statistics_kernel(const float* logits, const std::int32_t* targets, Classes classes,
-                      float* row_max, float* row_sum, float* target_logit, bool vector) {
+    statistics_kernel(const L* logits, const std::int32_t* targets, Classes classes, float* row_max,
+                      float* row_sum, float* target_logit, bool vector) {
   const std::int64_t row = blockIdx.x;
-  const float* x = logits + row * classes.count;
+  const L* x = logits + row * classes.count;
   Softmax mine = {-infinity(), 0.0f};
 #pragma unroll 2
   for (std::int64_t at = threadIdx.x * kChunk; at < classes.valid; at += kThreads * kChunk) {
     float values[kChunk];
     const std::int64_t left = classes.valid - at;
     load_chunk(x + at, left, vector, values);
-    float maximum = mine.maximum;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      if (i < left && values[i] > maximum) maximum = values[i];
-    }
-    float sum = rescaled(mine, maximum);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      if (i < left) sum += exp_of_difference(values[i] - maximum);
-    }
-    mine = {maximum, sum};
+    mine = with_values(mine, values, left);
   }
-  mine = block_softmax(mine);
+  mine = block_softmax<kWarps>(mine);
   if (threadIdx.x != 0) return;
   row_max[row] = mine.maximum;
   row_sum[row] = mine.sum;
   const std::int32_t target = targets[row];
   const std::int64_t local = target - classes.first;
   const bool here = target != kMaskedTarget && 0 <= local && local < classes.valid;
-  target_logit[row] = here ? x[local] : 0.0f;
+  target_logit[row] = here ? to_float(x[local]) : 0.0f;
 }
 
-template <class T, bool kBent>
+template <class L, class T, bool kBent>
 __global__ void __launch_bounds__(kThreads)
-    gradient_kernel(BendLogits bend, const float* logits, const std::int32_t* targets,
-                    Classes classes, const float* row_max, const float* row_sum,
-                    const StepState* state, View<T> dlogits, std::int64_t rows, bool vector) {
+    gradient_kernel(BendLogits bend, const L* logits, const std::int32_t* targets, Classes classes,
+                    const float* row_max, const float* row_sum, const StepState* state,
+                    View<T> dlogits, std::int64_t rows, bool vector) {
   const float scale = state->loss_scale;
   for_chunks(rows, classes.count, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float values[kChunk] = {};
@@ -188,6 +203,97 @@ __global__ void __launch_bounds__(kHeldThreads, 1)
   }
 }
 
+constexpr int kRowThreads = 512;
+constexpr int kRowWarps = kRowThreads / 32;
+
+__device__ inline void load_piece(const float* from, float (&values)[4]) {
+  load_four(from, values);
+}
+__device__ inline void load_piece(const BFloat16* from, float (&values)[kChunk]) {
+  load_vector(from, values);
+}
+template <class T>
+__device__ inline void store_piece(T* to, const float (&values)[4]) {
+  store_four(to, values);
+}
+template <class T>
+__device__ inline void store_piece(T* to, const float (&values)[kChunk]) {
+  store_vector(to, values);
+}
+
+// Statistics and gradient of rows of any length, of whole aligned chunks. Blocks take rows as those
+// of held_rows_kernel do, but there are two on a multiprocessor, so that one computes while the
+// other waits. Shared memory holds the first `held` logits of a row as they are; the rest is read
+// twice. A thread reads and writes the same pieces of 16 bytes of every row, in the same order
+// whatever is held, so the sums' bits depend on the row's length and type alone. dlogits may be
+// logits.
+template <class L, class T, bool kBent>
+__global__ void __launch_bounds__(kRowThreads, 2)
+    rows_kernel(BendLogits bend, const L* logits, const std::int32_t* targets, Classes classes,
+                int held, float* row_max, float* row_sum, float* target_logit,
+                const StepState* state, T* dlogits, std::int64_t rows) {
+  TRIREME_DYNAMIC_SHARED(L, part);
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(L));
+  constexpr int kStep = kRowThreads * kPiece;
+  const float scale = state->loss_scale;
+  const int count = static_cast<int>(classes.count), valid = static_cast<int>(classes.valid);
+  const int first = static_cast<int>(threadIdx.x) * kPiece;
+  const int held_and_valid = held < valid ? held : valid;
+  for (int at = first; at < held; at += kStep) {
+    start_copy(part + at, logits + blockIdx.x * classes.count + at);
+  }
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const L* x = logits + row * classes.count;
+    T* dx = dlogits + row * classes.count;
+    const std::int64_t next = row + gridDim.x;
+    const std::int32_t target = targets[row];
+    const bool masked = target == kMaskedTarget;
+    const bool here = !masked && 0 <= target && target < valid;
+    // This reads before any thread writes the gradient, which may be in the same place.
+    if (threadIdx.x == 0) target_logit[row] = here ? to_float(x[target]) : 0.0f;
+    wait_for_copies();
+    Softmax all = {-infinity(), 0.0f};
+    float values[kPiece];
+    int at = first;
+    for (; at < held_and_valid; at += kStep) {
+      load_piece(part + at, values);
+      all = with_values(all, values, valid - at);
+    }
+#pragma unroll 4
+    for (; at < valid; at += kStep) {
+      load_piece(x + at, values);
+      all = with_values(all, values, valid - at);
+    }
+    all = block_softmax<kRowWarps>(all);
+    if (threadIdx.x == 0) {
+      row_max[row] = all.maximum;
+      row_sum[row] = all.sum;
+    }
+    const float inverse = 1.0f / all.sum;
+    const auto write_gradient = [&](int place) {
+      const bool plain = !masked && place + kPiece <= valid &&
+                         static_cast<unsigned>(target - place) >= static_cast<unsigned>(kPiece);
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) {
+        float share = exp_of_difference(values[i] - all.maximum) * inverse;
+        if (!plain && place + i == target) share -= 1.0f;
+        const float slope = kBent ? bend.slope(values[i]) * scale : scale;
+        values[i] = plain || (!masked && place + i < valid) ? share * slope : 0.0f;
+      }
+      store_piece(dx + place, values);
+    };
+    for (at = first; at < held; at += kStep) {
+      load_piece(part + at, values);
+      write_gradient(at);
+      if (next < rows) start_copy(part + at, logits + next * classes.count + at);
+    }
+    for (; at < count; at += kStep) {
+      load_piece(x + at, values);
+      write_gradient(at);
+    }
+  }
+}
+
 constexpr int kLossThreads = 1024;
 
 // One block, so that the order of the sum depends on its threads alone.
@@ -225,7 +331,7 @@ __global__ void __launch_bounds__(kThreads)
     mine = merged(mine, {x, 1.0f});
     all += static_cast<double>(x);
   }
-  mine = block_softmax(mine);
+  mine = block_softmax<kWarps>(mine);
   all = block_sum<kWarps>(all);
   if (threadIdx.x != 0) return;
   rows[count + row] = static_cast<double>(mine.maximum);
@@ -305,21 +411,56 @@ __global__ void __launch_bounds__(kLossThreads)
   counts[1] += among_five;
 }
 
+// Calls body(L()), where L is the type of the logits.
+template <class Body>
+void with_logits(const Tensor& logits, const Body& body) {
+  if (logits.dtype() == DType::kF32) return body(float());
+  body(BFloat16());
+}
+// Calls body(L(), T()), where T is the type of the gradient.
+template <class Body>
+void with_logits(const Tensor& logits, const Tensor& dlogits, const Body& body) {
+  if (logits.dtype() == DType::kBF16) return body(BFloat16(), BFloat16());
+  with_type({&dlogits}, [&](auto type) {
+    if constexpr (!std::is_same_v<decltype(type), Any>) body(float(), type);
+  });
+}
+
+// The part of each row that a block of rows_kernel holds, and the blocks on a multiprocessor.
+struct Held {
+  int columns, blocks;
+};
+// There are two if together they hold as much as a row. One holds more of a longer row, so less of
+// the rows in flight is read again, and the cache may have it.
+Held held_of(std::int64_t classes, std::size_t size) {
+  constexpr std::size_t kDeclared = kRowWarps * sizeof(Softmax);
+  const auto row = static_cast<std::size_t>(classes) * size;
+  const auto most = [](int blocks) { return (most_shared_bytes(blocks) - kDeclared) / 16 * 16; };
+  const int blocks = row <= 2 * most(2) ? 2 : 1;
+  return {static_cast<int>(std::min(row, most(blocks)) / size), blocks};
+}
+
 }  // namespace
 
 void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend) {
-  launch(bend_kernel, extent(blocks_for(logits.elements(), kThreads)), kThreads, 0, ctx.stream,
-         BendLogits{bend}, device_data<float>(logits), logits.elements());
+  with_logits(logits, [&](auto type) {
+    using L = decltype(type);
+    launch(bend_kernel<L>, extent(blocks_for(logits.elements(), kThreads)), kThreads, 0, ctx.stream,
+           BendLogits{bend}, device_data<L>(logits), logits.elements());
+  });
 }
 
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit) {
   const Classes classes = {logits.shape()[1], valid, first_class};
-  launch(statistics_kernel, extent(logits.shape()[0]), kThreads, 0, ctx.stream,
-         device_data<float>(logits), device_data<std::int32_t>(targets), classes,
-         device_data<float>(row_max), device_data<float>(row_sum), device_data<float>(target_logit),
-         vectors_fit({&logits}, classes.count));
+  with_logits(logits, [&](auto type) {
+    using L = decltype(type);
+    launch(statistics_kernel<L>, extent(logits.shape()[0]), kThreads, 0, ctx.stream,
+           device_data<L>(logits), device_data<std::int32_t>(targets), classes,
+           device_data<float>(row_max), device_data<float>(row_sum),
+           device_data<float>(target_logit), vectors_fit({&logits}, classes.count));
+  });
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
@@ -327,12 +468,13 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend) {
   const std::int64_t rows = logits.shape()[0];
   const Classes classes = {logits.shape()[1], valid, first_class};
-  with_type({&dlogits}, [&](auto type) {
-    using T = decltype(type);
-    launch(bend.bends() ? gradient_kernel<T, true> : gradient_kernel<T, false>,
+  with_logits(logits, dlogits, [&](auto from, auto to) {
+    using L = decltype(from);
+    using T = decltype(to);
+    launch(bend.bends() ? gradient_kernel<L, T, true> : gradient_kernel<L, T, false>,
            chunk_grid(rows, classes.count), chunk_block(classes.count), 0, ctx.stream,
-           BendLogits{bend}, device_data<float>(logits), device_data<std::int32_t>(targets),
-           classes, device_data<float>(row_max), device_data<float>(row_sum),
+           BendLogits{bend}, device_data<L>(logits), device_data<std::int32_t>(targets), classes,
+           device_data<float>(row_max), device_data<float>(row_sum),
            static_cast<const StepState*>(ctx.step_state.get()), View<T>(dlogits), rows,
            vectors_fit({&logits, &dlogits}, classes.count));
   });
@@ -342,27 +484,41 @@ void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targ
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
                           const Tensor& target_logit, const Tensor& dlogits,
                           const LogitBend& bend) {
-  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
-  constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
-  const std::size_t bytes = static_cast<std::size_t>(classes) * sizeof(float);
+  const std::int64_t rows = logits.shape()[0], columns = logits.shape()[1];
   if (rows == 0) return;
-  const bool fits =
-      vectors_fit({&logits, &dlogits}, classes) && bytes + kDeclared <= most_shared_bytes();
-  if (!fits || bend.bends()) {
+  constexpr std::size_t kDeclared = 2 * kHeldWarps * sizeof(float);  // by both reductions
+  const std::size_t row = static_cast<std::size_t>(columns) * sizeof(float);
+  const bool whole = logits.dtype() == DType::kF32 && row + kDeclared <= most_shared_bytes();
+  if (!vectors_fit({&logits, &dlogits}, columns) || (whole && bend.bends())) {
     gpu::softmax_statistics(ctx, logits, targets, 0, valid, row_max, row_sum, target_logit);
     gpu::softmax_gradient(ctx, logits, targets, 0, valid, row_max, row_sum, dlogits, bend);
     return;
   }
-  with_type({&dlogits}, [&](auto type) {
-    using T = decltype(type);
-    if constexpr (!std::is_same_v<T, Any>) {
-      launch(held_rows_kernel<T>, extent(std::min<std::int64_t>(rows, multiprocessors())),
-             kHeldThreads, bytes, ctx.stream, device_data<float>(logits),
-             device_data<std::int32_t>(targets), Classes{classes, valid, 0},
-             device_data<float>(row_max), device_data<float>(row_sum),
-             device_data<float>(target_logit), static_cast<const StepState*>(ctx.step_state.get()),
-             device_data<T>(dlogits), rows);
+  const Classes classes = {columns, valid, 0};
+  const auto blocks = [&](int each) {
+    return extent(std::min<std::int64_t>(rows, std::int64_t{each} * multiprocessors()));
+  };
+  const auto* state = static_cast<const StepState*>(ctx.step_state.get());
+  with_logits(logits, dlogits, [&](auto from, auto to) {
+    using L = decltype(from);
+    using T = decltype(to);
+    if constexpr (std::is_same_v<L, float>) {
+      if (whole) {
+        launch(held_rows_kernel<T>, blocks(1), kHeldThreads, row, ctx.stream,
+               device_data<float>(logits), device_data<std::int32_t>(targets), classes,
+               device_data<float>(row_max), device_data<float>(row_sum),
+               device_data<float>(target_logit), state, device_data<T>(dlogits), rows);
+        return;
+      }
     }
+    const Held held = held_of(columns, sizeof(L));
+    const auto kernel = bend.bends() ? rows_kernel<L, T, true> : rows_kernel<L, T, false>;
+    prefer_shared_memory(kernel);
+    launch(kernel, blocks(held.blocks), kRowThreads,
+           static_cast<std::size_t>(held.columns) * sizeof(L), ctx.stream, BendLogits{bend},
+           device_data<L>(logits), device_data<std::int32_t>(targets), classes, held.columns,
+           device_data<float>(row_max), device_data<float>(row_sum),
+           device_data<float>(target_logit), state, device_data<T>(dlogits), rows);
   });
 }
 

@@ -1,5 +1,6 @@
 // Cross entropy over a vocabulary that may be split over ranks. It has two phases, so that the
-// ranks can combine their statistics in between; a rank that has all of it needs only one.
+// ranks can combine their statistics in between; a rank that has all of it needs only one. Logits
+// are fp32 or bf16. All arithmetic is fp32, and the statistics are.
 #pragma once
 
 #include "trireme/ops/context.h"
@@ -15,10 +16,10 @@ struct LogitBend {
 
   bool bends() const { return scale != 1.0f || cap > 0.0f; }
 };
-// Bends logits, fp32 of any shape, in place.
+// Bends logits, fp32 or bf16 of any shape, in place.
 void bend_logits(Context& ctx, const Tensor& logits, const LogitBend& bend);
 
-// For each row of logits (rows, classes) fp32, over the first `valid` classes (the rest is
+// For each row of logits (rows, classes), over the first `valid` classes (the rest is
 // padding): row_max = the largest logit, row_sum = the sum of exp(logit - row_max), and
 // target_logit = the target's logit if first_class <= target < first_class + valid, else 0. All
 // three are (rows) fp32; targets (rows) int32.
@@ -27,14 +28,16 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
                         const Tensor& row_sum, const Tensor& target_logit);
 // dlogits (rows, classes), fp32, bf16 or fp16, = StepState::loss_scale times
 // (exp(logit - row_max) / row_sum - [class is the target]). row_max and row_sum are those of the
-// whole vocabulary. Padding and rows with a masked target get zero. dlogits may be logits. Where
-// logits were bent, this is the gradient of what they were before.
+// whole vocabulary. Padding and rows with a masked target get zero. dlogits may be logits, and is
+// bf16 where they are. Where logits were bent, this is the gradient of what they were before.
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits, const LogitBend& bend = {});
-// Both at once, where this rank has the whole vocabulary: first_class is 0. A GPU then reads the
-// logits once, if its shared memory holds a row of at most 51,200 classes, a multiple of eight;
-// row_sum may be rounded otherwise than alone, and so on other GPUs. Bent logits are read twice.
+// Both at once, where this rank has the whole vocabulary: first_class is 0. A GPU then reads from
+// memory once what its shared memory holds of a row, which has a multiple of eight classes, and the
+// rest twice. row_sum may be rounded otherwise than alone, and with fp32 logits so on other GPUs:
+// rows of up to 51,200 classes or so are held whole by a kernel of their own. Where these are bent,
+// they are read twice.
 void softmax_and_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                           std::int64_t valid, const Tensor& row_max, const Tensor& row_sum,
                           const Tensor& target_logit, const Tensor& dlogits,

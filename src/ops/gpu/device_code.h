@@ -4,6 +4,7 @@
 // with the two macros.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,6 +80,20 @@ inline std::size_t most_shared_bytes() {
 inline int multiprocessors() {
   return device_attribute(cudaDevAttrMultiProcessorCount);
 }
+// The same for each of so many blocks that a multiprocessor holds at a time.
+inline std::size_t most_shared_bytes(int blocks) {
+  const int all = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  const int reserved = device_attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+  return std::min(most_shared_bytes(), static_cast<std::size_t>(all / blocks - reserved));
+}
+// The kernel wants as much of its multiprocessors' memory shared, and not as cache, as there is.
+template <class... Parameters>
+void prefer_shared_memory(void (*kernel)(Parameters...)) {
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  cudaSharedmemCarveoutMaxShared),
+             "shared memory of a kernel");
+}
 
 // Copies 16 bytes to shared memory. The thread goes on, and reads them after wait_for_copies().
 // Both addresses are multiples of 16.
@@ -123,6 +138,12 @@ inline std::size_t most_shared_bytes() {
 inline int multiprocessors() {
   return 2;
 }
+inline std::size_t most_shared_bytes(int blocks) {
+  const auto each = (std::size_t{100} << 10) / static_cast<std::size_t>(blocks);
+  return each - (std::size_t{1} << 10);
+}
+template <class... Parameters>
+void prefer_shared_memory(void (*)(Parameters...)) {}
 
 inline void start_copy(void* to_shared, const void* from) {
   emulator::start_copy(to_shared, from, 16);

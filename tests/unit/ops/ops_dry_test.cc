@@ -136,6 +136,11 @@ const Family kFamilies[] = {
                              o.typed(logits.shape()), {0.5f, 30.0f});
        ops::softmax_and_gradient(ctx, logits, targets, kClasses, row_max, row_sum, at,
                                  o.typed(logits.shape()));
+       const Tensor narrow = o.of(logits.shape(), DType::kBF16);
+       ops::bend_logits(ctx, narrow, {0.5f, 30.0f});
+       ops::softmax_statistics(ctx, narrow, targets, 0, kClasses, row_max, row_sum, at);
+       ops::softmax_gradient(ctx, narrow, targets, 0, kClasses, row_max, row_sum, narrow);
+       ops::softmax_and_gradient(ctx, narrow, targets, kClasses, row_max, row_sum, at, narrow);
        ops::classification_loss(ctx, logits, targets, 0.1f, o.of({1}, DType::kF64), logits);
        ops::count_correct(ctx, logits, targets, o.of({2}, DType::kI64));
      }},

@@ -11,7 +11,7 @@ namespace {
 
 using testing::Values;
 
-// dtype() is that of the gradient; logits are fp32.
+// dtype() is that of the gradient; logits are fp32, or of its type where it is bf16.
 class SoftmaxLoss : public testing::OpsTest {
  protected:
   struct Statistics {
@@ -31,9 +31,58 @@ class SoftmaxLoss : public testing::OpsTest {
     ops::softmax_loss_sum(ctx, of_targets, s.row_max, s.row_sum, s.target_logit, sum);
     return testing::values_of(sum)[0];
   }
-  Tensor logits_of(const Values& values, std::int64_t classes) {
+  Tensor logits_of(const Values& values, std::int64_t classes, DType type = DType::kF32) {
     return testing::make_tensor(
-        ctx, values, {static_cast<std::int64_t>(values.size()) / classes, classes}, DType::kF32);
+        ctx, values, {static_cast<std::int64_t>(values.size()) / classes, classes}, type);
+  }
+  Statistics empty_statistics() {
+    const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
+    return {sums(), sums(), sums()};
+  }
+  // The types that logits may have beside such a gradient.
+  std::vector<DType> logit_types() const {
+    if (dtype() == DType::kBF16) return {DType::kF32, DType::kBF16};
+    return {DType::kF32};
+  }
+  // softmax_and_gradient against softmax_statistics and softmax_gradient, twice and in place.
+  void expect_the_same_at_once(std::int64_t classes, DType type, const ops::LogitBend& bend) {
+    const std::int64_t valid = classes - (classes > 8 ? 5 : 0);
+    const Values x = testing::rounded(testing::random_values(7, kRows * classes, 3.0), type);
+    const std::vector<std::int32_t> some = {0,
+                                            static_cast<std::int32_t>(valid - 1),
+                                            ops::kMaskedTarget,
+                                            7,
+                                            static_cast<std::int32_t>(valid),  // padding
+                                            3};
+    const Tensor some_t = testing::make_tensor(ctx, some), x_t = logits_of(x, classes, type);
+    if (bend.bends()) ops::bend_logits(ctx, x_t, bend);
+    const Statistics apart = empty_statistics(), once = empty_statistics();
+    const Tensor dx = output({kRows, classes}), dx_once = output({kRows, classes});
+    set({.loss_scale = 8.0f});
+    ops::softmax_statistics(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum,
+                            apart.target_logit);
+    ops::softmax_gradient(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum, dx, bend);
+    const auto at_once = [&](const Tensor& in, const Tensor& out) {
+      ops::softmax_and_gradient(ctx, in, some_t, valid, once.row_max, once.row_sum,
+                                once.target_logit, out, bend);
+    };
+    at_once(x_t, dx_once);
+    const std::string what = std::to_string(classes) + " classes, " + std::string(name_of(type));
+    EXPECT_EQ(testing::bits_of(once.row_max), testing::bits_of(apart.row_max)) << what;
+    EXPECT_EQ(testing::bits_of(once.target_logit), testing::bits_of(apart.target_logit)) << what;
+    testing::expect_close(once.row_sum, testing::values_of(apart.row_sum), 1e-6, what);
+    testing::expect_close(dx_once, testing::values_of(dx), testing::tolerance("softmax", dtype()),
+                          what);
+    const Values values = testing::values_of(dx_once), others = testing::values_of(dx);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i] == 0.0, others[i] == 0.0) << what << ", element " << i;
+    }
+    const std::string bits = testing::bits_of(dx_once);
+    at_once(x_t, dx_once);
+    EXPECT_EQ(testing::bits_of(dx_once), bits) << what << ", again";
+    if (dtype() != type) return;
+    at_once(x_t, x_t);
+    EXPECT_EQ(testing::bits_of(x_t), bits) << what << ", in place";
   }
 
   static constexpr std::int64_t kRows = 6, kClasses = 37, kValid = 33;
@@ -150,64 +199,71 @@ TEST_P(SoftmaxLoss, ManyClasses) {
   testing::expect_close(dx, gradient, testing::tolerance("softmax", dtype()), "dlogits");
 }
 
-// Lengths of rows that a GPU holds in shared memory, and of which threads take one quad, several or
-// none; one of no whole chunks, and one that is too long. There are more rows than blocks.
+// Lengths of rows that a GPU holds in shared memory, once or twice, in part or whole, and of which
+// threads take one piece, several or none; one of no whole chunks. There are more rows than blocks.
 TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnce) {
-  for (const std::int64_t classes : {8, 37, 64, 4096, 4104, 12288, 25600}) {
-    const std::int64_t valid = classes - (classes > 8 ? 5 : 0);
-    const Values x = testing::rounded(testing::random_values(7, kRows * classes, 3.0), DType::kF32);
-    std::vector<std::int32_t> some = {0,
-                                      static_cast<std::int32_t>(valid - 1),
-                                      ops::kMaskedTarget,
-                                      7,
-                                      static_cast<std::int32_t>(valid),  // padding
-                                      3};
-    const Tensor some_t = testing::make_tensor(ctx, some), x_t = logits_of(x, classes);
-    const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
-    const Statistics apart = {sums(), sums(), sums()}, once = {sums(), sums(), sums()};
-    const Tensor dx = output({kRows, classes}), dx_once = output({kRows, classes});
-    set({.loss_scale = 8.0f});
-    ops::softmax_statistics(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum,
-                            apart.target_logit);
-    ops::softmax_gradient(ctx, x_t, some_t, 0, valid, apart.row_max, apart.row_sum, dx);
-    const auto at_once = [&](const Tensor& in, const Tensor& out) {
-      ops::softmax_and_gradient(ctx, in, some_t, valid, once.row_max, once.row_sum,
-                                once.target_logit, out);
-    };
-    at_once(x_t, dx_once);
-    const auto what = std::to_string(classes) + " classes";
-    EXPECT_EQ(testing::bits_of(once.row_max), testing::bits_of(apart.row_max)) << what;
-    EXPECT_EQ(testing::bits_of(once.target_logit), testing::bits_of(apart.target_logit)) << what;
-    testing::expect_close(once.row_sum, testing::values_of(apart.row_sum), 1e-6, what);
-    testing::expect_close(dx_once, testing::values_of(dx), testing::tolerance("softmax", dtype()),
-                          what);
-    const Values values = testing::values_of(dx_once), others = testing::values_of(dx);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i] == 0.0, others[i] == 0.0) << what << ", element " << i;
+  for (const std::int64_t classes : {8, 37, 64, 4096, 4104, 12288, 25600, 51200}) {
+    for (const DType type : logit_types()) {
+      const ops::LogitBend bend = {1.5f, 20.0f};
+      expect_the_same_at_once(classes, type, {});
+      if (classes != 12288) expect_the_same_at_once(classes, type, bend);
     }
-    const std::string bits = testing::bits_of(dx_once);
-    at_once(x_t, dx_once);
-    EXPECT_EQ(testing::bits_of(dx_once), bits) << what << ", again";
-    if (dtype() != DType::kF32) continue;
-    at_once(x_t, x_t);
-    EXPECT_EQ(testing::bits_of(x_t), bits) << what << ", in place";
   }
 }
 
 TEST_P(SoftmaxLoss, StatisticsAndGradientAtOnceShowWhatIsNotFinite) {
-  constexpr std::int64_t kMany = 64;
-  Values x = testing::rounded(testing::random_values(8, kRows * kMany, 3.0), DType::kF32);
-  x[5] = std::numeric_limits<double>::quiet_NaN();
-  x[kMany + 5] = std::numeric_limits<double>::infinity();
-  const auto sums = [&] { return testing::make_output(ctx, {kRows}, DType::kF32); };
-  const Statistics s = {sums(), sums(), sums()};
-  const Tensor dx = output({kRows, kMany});
-  ops::softmax_and_gradient(ctx, logits_of(x, kMany), targets_t, kMany, s.row_max, s.row_sum,
-                            s.target_logit, dx);
-  const Values row_sums = testing::values_of(s.row_sum), values = testing::values_of(dx);
-  for (std::size_t row = 0; row < kRows; ++row) {
-    EXPECT_EQ(std::isfinite(row_sums[row]), row > 1) << row;
-    EXPECT_EQ(std::isfinite(values[row * kMany]), row > 1) << row;
+  for (const std::int64_t classes : {64, 25600}) {
+    for (const DType type : logit_types()) {
+      Values x = testing::rounded(testing::random_values(8, kRows * classes, 3.0), type);
+      x[5] = std::numeric_limits<double>::quiet_NaN();
+      x[static_cast<std::size_t>(2 * classes - 1)] = std::numeric_limits<double>::infinity();
+      const Statistics s = empty_statistics();
+      const Tensor dx = output({kRows, classes});
+      ops::softmax_and_gradient(ctx, logits_of(x, classes, type), targets_t, classes, s.row_max,
+                                s.row_sum, s.target_logit, dx);
+      const Values row_sums = testing::values_of(s.row_sum), values = testing::values_of(dx);
+      for (std::size_t row = 0; row < kRows; ++row) {
+        EXPECT_EQ(std::isfinite(row_sums[row]), row > 1) << row;
+        EXPECT_EQ(std::isfinite(values[row * static_cast<std::size_t>(classes)]), row > 1) << row;
+      }
+    }
+  }
+}
+
+// All that is known of logits in bf16 are these roundings: the loss and its gradient are those of
+// the rounded logits.
+TEST_P(SoftmaxLoss, LogitsInBf16) {
+  if (dtype() != DType::kBF16) return;  // the gradient has the type of the logits
+  const Values x = testing::rounded(logits, DType::kBF16);
+  const Tensor x_t = logits_of(x, kClasses, DType::kBF16);
+  const Statistics s = statistics(x_t, 0, kValid);
+  const double expected = testing::reference::cross_entropy(x, targets, kClasses, kValid);
+  EXPECT_NEAR(loss_sum(targets_t, s), expected, 1e-6 * expected);
+  const Values gradient = testing::finite_differences(
+      [&](const Values& at) {
+        return testing::reference::cross_entropy(at, targets, kClasses, kValid);
+      },
+      x);
+  const Tensor apart = output({kRows, kClasses}), once = output({kRows, kClasses});
+  ops::softmax_gradient(ctx, x_t, targets_t, 0, kValid, s.row_max, s.row_sum, apart);
+  testing::expect_close(apart, gradient, testing::tolerance("softmax", dtype()), "apart");
+  ops::softmax_and_gradient(ctx, x_t, targets_t, kValid, s.row_max, s.row_sum, s.target_logit,
+                            once);
+  testing::expect_close(once, gradient, testing::tolerance("softmax", dtype()), "at once");
+  ops::softmax_gradient(ctx, x_t, targets_t, 0, kValid, s.row_max, s.row_sum, x_t);
+  EXPECT_EQ(testing::bits_of(x_t), testing::bits_of(apart)) << "in place";
+}
+
+TEST_P(SoftmaxLoss, LogitsInBf16AreBentAndRounded) {
+  if (dtype() != DType::kBF16) return;  // the gradient has the type of the logits
+  constexpr std::int64_t kMany = 3001;
+  const Values x = testing::rounded(testing::random_values(4, kMany, 9.0), DType::kBF16);
+  for (const ops::LogitBend bend : {ops::LogitBend{0.5f, 3.0f}, {1.7f, 0.0f}}) {
+    const Tensor in_fp32 = logits_of(x, kMany), in_bf16 = logits_of(x, kMany, DType::kBF16);
+    ops::bend_logits(ctx, in_fp32, bend);
+    ops::bend_logits(ctx, in_bf16, bend);
+    const Values expected = testing::rounded(testing::values_of(in_fp32), DType::kBF16);
+    testing::expect_close(in_bf16, expected, 0.0, "bent");
   }
 }
 
@@ -325,6 +381,13 @@ TEST_P(SoftmaxLoss, RefusesWhatDoesNotFit) {
                                      output({kRows, kValid})),
                InternalError);
   EXPECT_THROW(loss_sum(s.row_max, s), InternalError);
+  const Tensor half = logits_of(logits, kClasses, DType::kF16);
+  EXPECT_THROW(statistics(half, 0, kValid), InternalError);
+  EXPECT_THROW(ops::bend_logits(ctx, half, {0.5f, 3.0f}), InternalError);
+  if (dtype() == DType::kBF16) return;
+  EXPECT_THROW(ops::softmax_gradient(ctx, logits_of(logits, kClasses, DType::kBF16), targets_t, 0,
+                                     kValid, s.row_max, s.row_sum, output({kRows, kClasses})),
+               InternalError);
 }
 
 // dtype() is that of the logits and their gradient.
