@@ -49,6 +49,7 @@ struct Projection {
   const Parameter* table;
   const Parameter* bias;  // or null
   ops::LogitBend bend;
+  DType logits = DType::kF32;  // as it was asked for
 
   Tensor bias_weight() const { return bias ? bias->weight() : Tensor(); }
   Tensor bias_gradient() const { return bias ? bias->gradient() : Tensor(); }
@@ -63,13 +64,17 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
   const Parameter& table = *projection.table;
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
-  const std::int64_t slice = loss_slice_rows(
-      {.rows = rows, .classes = classes, .compute = x.dtype(), .gpu_memory = ctx.gpu_memory});
+  const DType type = type_of_logits(projection.logits, x.dtype());
+  const std::int64_t slice = loss_slice_rows({.rows = rows,
+                                              .classes = classes,
+                                              .compute = x.dtype(),
+                                              .gpu_memory = ctx.gpu_memory,
+                                              .logits = type});
   for (std::int64_t begin = 0; begin < rows; begin += slice) {
     const std::int64_t end = std::min(begin + slice, rows);
     const Tensor x_slice = x.rows(begin, end);
     const Tensor targets = all_targets.rows(begin, end);
-    const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
+    const Tensor logits = ctx.allocate({end - begin, classes}, type, MemoryUse::kWorkspace);
     ops::linear(ctx, x_slice, table.weight(), projection.bias_weight(), logits);
     if (projection.bend.bends()) ops::bend_logits(ctx, logits, projection.bend);
     const Statistics statistics = allocate_statistics(ctx, end - begin);
@@ -78,9 +83,8 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const bool whole = parallel.size() == 1;  // all of the vocabulary is here
     Tensor dlogits;
     if (trains) {
-      dlogits = x.dtype() == DType::kF32
-                    ? logits
-                    : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
+      dlogits = x.dtype() == type ? logits
+                                  : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
     }
     if (whole && trains) {
       ops::softmax_and_gradient(ctx, logits, targets, valid, row_max, row_sum, target_logit,
@@ -167,10 +171,10 @@ Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value
 }
 
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                     const Value& x, Parameter& table, Parameter* bias,
-                     const ops::LogitBend& bend) {
+                     const Value& x, Parameter& table, Parameter* bias, const ops::LogitBend& bend,
+                     DType logits) {
   const Value inside = enter(tape, parallel, x);  // (rows, C)
-  const Projection projection{&table, bias, bend};
+  const Projection projection{&table, bias, bend, logits};
   if (!tape.recording()) {
     loss_by_slices(tape.context(), parallel, batch.field(kTargets), batch.loss_sum, inside.tensor(),
                    projection, false, Tensor());

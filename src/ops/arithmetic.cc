@@ -19,11 +19,20 @@ bool has_many_classes(const Context& ctx, const Arithmetic& model) {
   return ctx.gpu_memory == 0 && model.classes > 65536;
 }
 
+bool has_loss_on_gpu(const Context& ctx, const Arithmetic& model) {
+  return ctx.gpu_memory > 0 && model.classes > 0;
+}
+
 constexpr ArithmeticChange kChanges[] = {
     {2, "products in fp32 on CPUs with AVX-512 go by sgemm or own kernels where these are faster",
      takes_fp32_products_by_shape},
     {3, "losses on CPUs take 128 rows at a time where a rank has more than 65,536 classes",
      has_many_classes},
+    {4,
+     "losses over a vocabulary on GPUs take up to 16,384 rows at a time, and one kernel where a "
+     "row "
+     "is longer than shared memory",
+     has_loss_on_gpu},
 };
 
 }  // namespace

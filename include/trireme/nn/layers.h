@@ -302,10 +302,11 @@ ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& par
 // (loss_slice_rows), so the logits of all rows need not exist at once. On a recording tape the
 // forward keeps x alone. The backward then makes the logits, once, and from each slice the loss and
 // the gradients of x and of the table: loss_sum is complete after the backward, and the gradients
-// of table and bias are never deferred.
+// of table and bias are never deferred. `logits` is the wanted type (type_of_logits); a gradient of
+// the same type takes their place.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                      const Value& x, Parameter& table, Parameter* bias = nullptr,
-                     const ops::LogitBend& bend = {});
+                     const ops::LogitBend& bend = {}, DType logits = DType::kF32);
 
 // Returns the logits (rows, vocabulary), fp32, of x (rows, C), which is the same on all tensor
 // ranks, on every one of them. `bias` may be null.

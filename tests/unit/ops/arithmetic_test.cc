@@ -37,6 +37,11 @@ TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
   EXPECT_EQ(ops::arithmetic_since(ops::arithmetic_now(), by_shape, large), "");
   EXPECT_NE(ops::arithmetic_since(2, own, large), "");
   EXPECT_EQ(ops::arithmetic_since(2, by_shape, fp32), "");
+  EXPECT_EQ(ops::arithmetic_since(3, own, large), "");
+  ops::Context gpu = ops::make_cpu_context(1);
+  gpu.gpu_memory = std::int64_t{80} << 30;
+  EXPECT_NE(ops::arithmetic_since(3, gpu, fp32), "");
+  EXPECT_EQ(ops::arithmetic_since(3, gpu, fp16), "");  // no such loss
 }
 
 }  // namespace
