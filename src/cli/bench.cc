@@ -28,14 +28,14 @@ const std::vector<Bench>& benches() {
        check_bench_comm,
        bench_comm},
       {"ops",
-       {"preset", "batch", "context", "dtype", "threads", "device", "any-order", "only", "products",
-        "repeats", "describe", "seconds", "json"},
+       {"preset", "batch", "context", "dtype", "logits", "threads", "device", "any-order", "only",
+        "products", "repeats", "describe", "seconds", "json"},
        check_bench_ops,
        bench_ops},
       {"step",
-       {"preset",    "batch",     "context", "dtype",    "threads", "device", "backend",
-        "micro",     "pipeline",  "tensor",  "schedule", "chunks",  "shard",  "recompute",
-        "same-bits", "any-order", "graphs",  "kernels",  "repeats", "json"},
+       {"preset",    "batch",     "context",   "dtype",  "logits",   "threads", "device",
+        "backend",   "micro",     "pipeline",  "tensor", "schedule", "chunks",  "shard",
+        "recompute", "same-bits", "any-order", "graphs", "kernels",  "repeats", "json"},
        check_bench_step,
        bench_step},
   };
@@ -88,6 +88,9 @@ void declare_model(Options& options, BenchArguments::Model& given) {
               between(1, limits::kTokens));
   options.add("dtype", given.dtype, "", "ops, step: computing type",
               one_of({"fp32", "bf16", "fp16"}));
+  options.add("logits", given.logits, "",
+              "ops, step: type of the logits of a vocabulary; bf16 with --dtype bf16",
+              one_of({"fp32", "bf16"}));
 }
 
 void declare_step(Options& options, BenchArguments::Step& given) {

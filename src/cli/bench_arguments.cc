@@ -36,7 +36,19 @@ models::Model model_of(const BenchArguments::Model& given) {
     throw ConfigError(
         fmt::format("--context is the length of a text, but {} is for pictures", given.preset));
   }
-  return models::resolve(request, {});
+  if (given.logits == "fp32") return models::resolve(request, {});
+  if (given.dtype != given.logits) {
+    throw ConfigError(fmt::format("--logits {} needs --dtype {}, not {}", given.logits,
+                                  given.logits, given.dtype));
+  }
+  request.keys["logits"] = given.logits;
+  models::Model model = models::resolve(request, {});
+  if (std::ranges::none_of(model.plan.blocks,
+                           [](const nn::BlockPlan& block) { return block.sliced_classes != 0; })) {
+    throw ConfigError(fmt::format("--logits is of a loss over a vocabulary, which {} does not have",
+                                  given.preset));
+  }
+  return model;
 }
 
 Config training_of(const BenchArguments& given) {

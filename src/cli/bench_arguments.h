@@ -29,7 +29,7 @@ struct BenchArguments {
   };
   struct Model {  // of ops and step
     std::string preset{models::families().front()->presets().front()};
-    std::string dtype = "fp32";
+    std::string dtype = "fp32", logits = "fp32";
     std::optional<int> context;
     int batch = 4;
   };

@@ -61,10 +61,10 @@ void check_bench_ops(const BenchArguments& given) {
     return;
   }
   if (!given.only.empty() || given.products || given.repeats || given.model.context ||
-      !given.json.empty()) {
+      given.model.logits != "fp32" || !given.json.empty()) {
     throw ConfigError(
         "--describe measures operations of its own: leave out --only, --products, --repeats, "
-        "--context and --json");
+        "--context, --logits and --json");
   }
 }
 

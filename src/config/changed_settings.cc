@@ -126,8 +126,8 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
   std::vector<ChangedSetting> changes;
   for (const OptionDescription& key : old.options.keys()) {
     // A value that follows from others is not written, except those of the model, and batch.micro.
-    const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun &&
-                          key.name != "batch.micro";
+    const bool was_auto =
+        key.default_text == "auto" && !key.name.starts_with("model.") && key.name != "batch.micro";
     const bool is_family = key.name == "model.family";  // before there were others, it was gpt
     const bool known = recorded.contains(key.name) || was_auto || is_family;
     if (!known || !is_compared(key, sums_depend)) continue;

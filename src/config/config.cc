@@ -113,6 +113,15 @@ void check_loss_scale(const Config& config) {
           : fmt::format("run.precision is {}: only fp16 has a loss scale", config.run.precision)));
 }
 
+void check_logits(const Config& config) {
+  const auto logits = option_value<std::string>(config.model.keys, "model", "logits");
+  if (logits != "bf16" || config.run.precision == "bf16") return;
+  throw ConfigError(fmt::format(
+      "model.logits is bf16, but run.precision is {}: give run.precision bf16, or leave "
+      "model.logits out",
+      config.run.precision));
+}
+
 void check_same_bits(const Config& config) {
   if (!config.run.same_bits) return;
   if (config.batch.runs && *config.batch.runs != runs_of_batch(config)) {
@@ -395,6 +404,7 @@ void check_config_without_data(const Config& config) {
   check_recompute(config.recompute);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
+  check_logits(config);
   check_optimizer(config);
   frozen_parameters(config.optim);
   check_learning_rate(config);

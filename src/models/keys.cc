@@ -35,6 +35,21 @@ void check_divides(const char* part_name, std::optional<int> part, const char* w
                                 *part, whole_name, *whole, fmt::join(divisors, ", ")));
 }
 
+void add_logits_key(const KeyAdder& model) {
+  model.add<std::string>("logits", "",
+                         "type of the loss's logits; auto: fp32; bf16: their gradient is written "
+                         "in their place; needs run.precision bf16",
+                         one_of({"fp32", "bf16"}), OnChange::kResults);
+}
+
+DType type_of_logits_key(const OptionValues& keys) {
+  return model_key<std::string>(keys, "logits") == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+void write_logits_key(DType logits, OptionValues& keys) {
+  if (logits != DType::kF32) keys.emplace("logits", name_of(logits));
+}
+
 std::string summary_of(const OptionValues& keys,
                        std::initializer_list<std::pair<const char*, const char*>> numbers) {
   std::string text = model_key<std::string>(keys, "preset").value_or("");

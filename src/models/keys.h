@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/options.h"
+#include "trireme/tensor/dtype.h"
 
 namespace trireme::models {
 
@@ -47,6 +48,12 @@ class KeyAdder {
   Options& options_;
   OptionValues& keys_;
 };
+
+// The key model.logits of families with a loss over a vocabulary: the type of its logits, fp32 or
+// bf16. Models are written without the former.
+void add_logits_key(const KeyAdder& model);
+DType type_of_logits_key(const OptionValues& keys);
+void write_logits_key(DType logits, OptionValues& keys);
 
 // The names in a family's table of presets, pairs of a name and what it stands for.
 template <class Presets>

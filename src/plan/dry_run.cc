@@ -107,7 +107,8 @@ double slices_of_losses(const DryRunInput& input) {
         {.rows = rows,
          .classes = nn::vocabulary_rows_in_memory(block.sliced_classes, input.grid[Axis::kTensor]),
          .compute = input.step.stage.compute,
-         .gpu_memory = input.device.gpu_memory});
+         .gpu_memory = input.device.gpu_memory,
+         .logits = nn::type_of_logits(block.logits, input.step.stage.compute)});
     slices += static_cast<double>(rows) / static_cast<double>(each);
   }
   return slices;

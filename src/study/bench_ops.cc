@@ -409,17 +409,19 @@ class OpsBench {
   // Measures one slice of rows, as the loss processes them.
   void measure_all(const models::LossSizes& sizes) {
     const std::int64_t classes = nn::vocabulary_rows_in_memory(sizes.classes, 1);
+    const DType type = nn::type_of_logits(sizes.logits, options_.dtype);
     const std::int64_t rows = nn::loss_slice_rows({.rows = sizes.rows,
                                                    .classes = classes,
                                                    .compute = options_.dtype,
-                                                   .gpu_memory = ctx_.gpu_memory});
-    linear({"head", rows, sizes.width, classes}, /*float_output=*/true);
+                                                   .gpu_memory = ctx_.gpu_memory,
+                                                   .logits = type});
+    linear({"head", rows, sizes.width, classes}, /*float_output=*/type == DType::kF32);
     if (options_.products) return;
     if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_and_gradient",
                      "softmax_loss_sum"})) {
       return;
     }
-    const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});
+    const Tensor logits = tensor({rows, classes}, type), dlogits = tensor({rows, classes});
     const Tensor top = floats({rows}), sum = floats({rows}), target = floats({rows});
     const Tensor targets = tokens(rows, classes);
     const std::string shape = fmt::format("{} x {}", rows, classes);

@@ -234,6 +234,23 @@ class Bench(ProgramTest):
                 floor = max(row["flop"] / data["roof"]["flops"], row["bytes"] / data["roof"]["bandwidth"])
                 self.assertAlmostEqual(row["roof_share"], floor / row["seconds"])
 
+    def test_logits_in_bf16(self):
+        sizes = ("--preset", "test-gpt", "--dtype", "bf16", "--batch", 1, "--context", 8, "--repeats", 1,
+                 "--threads", 1)
+        held = {}
+        for logits in ("fp32", "bf16"):
+            self.expect_done("bench", "ops", *sizes, "--logits", logits, "--only", "softmax_and", "--json", "ops.json")
+            held[logits] = self.read("ops.json")["rows"][0]["bytes"]
+        self.assertEqual(held["fp32"] / 6, held["bf16"] / 4)
+        self.expect_done("bench", "step", *sizes, "--logits", "bf16")
+        # bad input: `bench ops`, `bench step`: `--logits bf16` in another `--dtype` | --logits bf16 needs --dtype
+        # bf16, not fp32 | 2
+        self.expect_refusal(2, "--logits bf16 needs --dtype bf16, not fp32", "bench", "ops", "--logits", "bf16")
+        # bad input: `bench ops`, `bench step`: `--logits` of a model without a vocabulary | --logits is of a loss
+        # over a vocabulary, which mobilenet_v2 does not have | 2
+        self.expect_refusal(2, "--logits is of a loss over a vocabulary, which mobilenet_v2 does not have",
+                            "bench", "step", "--preset", "mobilenet_v2", "--dtype", "bf16", "--logits", "bf16")
+
     def test_a_machine_is_described(self):
         text = self.expect_done("bench", "ops", "--describe", "my-node.json", "--seconds", 1e-9, "--threads", 1,
                                 "--device", "cpu")

@@ -481,6 +481,20 @@ class OnADevice(ProgramTest):
         gpu = self.train("gpu", "cuda", *more)
         losses = lambda run: [{"loss": m["loss"]} for m in run if "loss" in m]
         self.expect_close(losses(gpu), losses(cpu), 5e-3)
+        # The same with logits in bf16, which are others.
+        more = (*more, "--model.logits", "bf16")
+        narrow = {device: self.train(f"logits-{device}", device, *more) for device in ("cpu", "cuda")}
+        self.expect_close(losses(narrow["cuda"]), losses(narrow["cpu"]), 5e-3)
+        self.assertNotEqual(losses(narrow["cpu"]), losses(cpu))
+        self.assertNotEqual(losses(narrow["cuda"]), losses(gpu))
+        again = self.train("logits-again", "cuda", *more, environment={"TRIREME_EMULATOR_SEED": "3"})
+        self.assertEqual(again, narrow["cuda"])
+        evaluated = []
+        for how in (("cpu",), ("cuda",), ("cpu", "--precision", "fp32")):
+            text = self.expect_done("eval", "--checkpoint", "logits-cpu", "--device", *how)
+            evaluated.append(float(re.search(r"(?m)^loss +(\S+)$", text)[1]))
+        for other in evaluated[1:]:
+            self.assertAlmostEqual(other, evaluated[0], delta=5e-3)
 
     def test_stops_and_goes_on(self):
         whole = self.train("whole", "cuda", *GPT)

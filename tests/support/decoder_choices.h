@@ -28,6 +28,7 @@ inline void like_gemma3(models::GptConfig& m) {
   m.window_scaling = models::RotaryScaling();
   m.embedding_scale = 12.0f;
   m.logit_cap = 3.0f;
+  m.logits = DType::kBF16;
 }
 
 inline void like_olmo2(models::GptConfig& m) {

@@ -69,9 +69,11 @@ struct GlobalPoolingSizes {
 struct ClassificationLossSizes {
   std::int64_t samples, classes;
 };
-// The last product and the softmax loss of its result.
+// The last product and the softmax loss of its result, whose type is asked for as in
+// nn::type_of_logits.
 struct LossSizes {
   std::int64_t rows, width, classes;
+  DType logits = DType::kF32;
 };
 // The optimizer's update of one block's parameters.
 struct UpdateSizes {

@@ -143,6 +143,7 @@ struct BlockPlan {
   // How many classes a row has logits for, in a loss that works through slices of rows
   // (loss_slice_rows). 0: the logits of all rows exist at once.
   std::int64_t sliced_classes = 0;
+  DType logits = DType::kF32;  // the wanted type of these (type_of_logits)
 };
 
 // A model before it is built. Every stage has the whole plan.

@@ -39,7 +39,7 @@ struct LossSizes {
 //        for which 8 bytes move: sixteen times the 250 FLOPs or so that a GPU does in the time of
 //        one byte. Fewer where the logits, with their gradient, would take more than a 32nd of the
 //        GPU's memory (but 32 MiB are always granted). Slices are of about equal length, in
-//        multiples of 64.
+//        multiples of 64, and have fewer than 2^31 logits.
 std::int64_t loss_slice_rows(const LossSizes& sizes);
 
 // Returns the bytes of a slice's logits and of their gradient.

@@ -69,7 +69,7 @@ class BertHead : public nn::Block {
           nn::vocabulary_logits(tape.context(), inside_, x.tensor(), table_, &bias_);
       return {tape.input(logits, false)};
     }
-    nn::vocabulary_loss(tape, inside_, batch, x, table_, &bias_);
+    nn::vocabulary_loss(tape, inside_, batch, x, table_, &bias_, {}, logits_);
     return {};
   }
   bool is_loss() const override { return true; }
@@ -84,13 +84,15 @@ class BertHead : public nn::Block {
               static_cast<float>(config.norm_epsilon)),
         bias_(parameters_.add(nn::vocabulary_bias(context.child("bias").name, inside_,
                                                   config.vocabulary, build.vocabulary_multiple))),
-        table_(vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)) {}
+        table_(vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)),
+        logits_(config.logits) {}
 
   nn::TensorParallel stream_, inside_;  // of the blocks before, and of what follows the gathering
   nn::ColumnParallelLinear transform_;
   nn::Norm norm_;
   nn::Parameter& bias_;
   nn::Parameter& table_;
+  DType logits_;
 };
 
 BertConfig bert(std::int64_t layers, std::int64_t width, std::int64_t heads) {
@@ -163,7 +165,8 @@ nn::ModelPlan bert_plan(const BertConfig& config) {
                          .shares = {kEmbeddingName},
                          .loss = true,
                          .build = head,
-                         .sliced_classes = config.vocabulary});
+                         .sliced_classes = config.vocabulary,
+                         .logits = config.logits});
   count_costs(plan, {{nn::kTokens, {config.context}, DType::kI32},
                      {nn::kTargetRows, {config.targets()}, DType::kI32},
                      {nn::kTargets, {config.targets()}, DType::kI32}});

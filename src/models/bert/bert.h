@@ -23,6 +23,8 @@ struct BertConfig {
   std::int64_t context = 512;  // positions
   double norm_epsilon = 1e-12;
   double dropout = 0.0;  // after the embedding and in each residual branch
+  // The wanted type of the loss's logits, fp32 or bf16 (nn::type_of_logits).
+  DType logits = DType::kF32;
 
   // The targets of a sample for the model's costs: 15 % of its tokens, as published. A micro-batch
   // says how many there really are.

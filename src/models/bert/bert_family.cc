@@ -27,6 +27,7 @@ BertConfig bert_with(const OptionValues& keys, const DataFacts& data) {
   result.vocabulary =
       number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
   result.context = bert_context(keys);
+  result.logits = type_of_logits_key(keys);
   check(result);
   return result;
 }
@@ -35,6 +36,7 @@ OptionValues bert_keys(const BertConfig& model) {
   OptionValues keys = encoder_keys(model);
   keys["vocabulary"] = write_value(model.vocabulary);
   keys["context"] = write_value(model.context);
+  write_logits_key(model.logits, keys);
   return keys;
 }
 
@@ -46,7 +48,7 @@ std::vector<Operation> bert_operations(const BertConfig& config, std::int64_t sa
   list.emplace_back(EmbeddingSizes{rows, config.vocabulary, width});
   list.emplace_back(PositionsSizes{rows, config.context, width});
   list.emplace_back(LinearSizes{"head_transform", targets, width, width});
-  list.emplace_back(LossSizes{targets, width, config.vocabulary});
+  list.emplace_back(LossSizes{targets, width, config.vocabulary, config.logits});
   list.emplace_back(UpdateSizes{bert_plan(config).blocks[1].parameters});
   return list;
 }
@@ -82,6 +84,7 @@ void BertFamily::add_keys(Options& options, OptionValues& keys) const {
                  between(1, limits::kTokens));
   model.add<int>("context", "tokens", "length of a training sequence", between(1, limits::kTokens));
   add_encoder_rest(model);
+  add_logits_key(model);
 }
 
 std::string BertFamily::summary(const OptionValues& keys) const {

@@ -78,14 +78,15 @@ class HeadBlock : public nn::Block {
         norm_({parameters_, parallel_, "norm"}, config.norm, config.width, config.biases.norm,
               config.norm_epsilon, config.norm_plus_one),
         table_(vocabulary_table(parameters_, build, table_of(config), "head.weight")),
-        bend_(bend_of(config)) {}
+        bend_(bend_of(config)),
+        logits_(config.logits) {}
 
   Values forward(Tape& tape, const MicroBatch& batch, Values in) const override {
     const Value x = norm_.forward(tape, in[0]);  // (B T, C)
     if (batch.cache != nullptr) {
       return {tape.input(nn::last_logits(tape, parallel_, batch, x, table_, bend_), false)};
     }
-    nn::vocabulary_loss(tape, parallel_, batch, x, table_, nullptr, bend_);
+    nn::vocabulary_loss(tape, parallel_, batch, x, table_, nullptr, bend_, logits_);
     return {};
   }
   bool is_loss() const override { return true; }
@@ -95,6 +96,7 @@ class HeadBlock : public nn::Block {
   nn::Norm norm_;
   nn::Parameter& table_;
   ops::LogitBend bend_;
+  DType logits_;
 };
 
 // The digit of a layer in a pattern of 0 and 1 that is repeated.
@@ -280,7 +282,8 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
                          .shares = shared,
                          .loss = true,
                          .build = head,
-                         .sliced_classes = config.vocabulary});
+                         .sliced_classes = config.vocabulary,
+                         .logits = config.logits});
   count_costs(plan, {{nn::kTokens, {config.context}, DType::kI32},
                      {nn::kTargets, {config.context}, DType::kI32}});
   return plan;

@@ -52,6 +52,8 @@ struct GptConfig {
   float residual_scale = 1.0f;   // multiplies what a branch adds to the stream
   float logit_scale = 1.0f;      // multiplies logits
   float logit_cap = 0.0f;        // then logits l become cap * tanh(l / cap); 0: as they are
+  // The wanted type of the loss's logits, fp32 or bf16 (nn::type_of_logits).
+  DType logits = DType::kF32;
 
   std::int64_t head_channels() const { return head_size > 0 ? head_size : width / heads; }
   bool has_window(std::int64_t layer) const;  // whether layer `layer` has one

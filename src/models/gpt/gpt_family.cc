@@ -18,7 +18,7 @@ std::vector<Operation> operations_of(const GptConfig& model, std::int64_t sample
   if (model.positions == nn::PositionKind::kLearned) {
     list.emplace_back(PositionsSizes{rows, model.context, width});
   }
-  list.emplace_back(LossSizes{rows, width, model.vocabulary});
+  list.emplace_back(LossSizes{rows, width, model.vocabulary, model.logits});
   list.emplace_back(UpdateSizes{gpt_plan(model).parameters / model.layers});
   return list;
 }

@@ -138,6 +138,7 @@ void take_choices(const OptionValues& keys, GptConfig& model) {
   given.real("residual_scale", model.residual_scale);
   given.real("logit_scale", model.logit_scale);
   given.real("logit_cap", model.logit_cap);
+  model.logits = type_of_logits_key(keys);
 }
 
 // Refuses keys that would do nothing beside the others.
@@ -212,6 +213,7 @@ void add_choices(const GptConfig& m, const GptConfig& otherwise, OptionValues& k
   add("residual_scale", m.residual_scale, otherwise.residual_scale, reals);
   add("logit_scale", m.logit_scale, otherwise.logit_scale, reals);
   add("logit_cap", m.logit_cap, otherwise.logit_cap, reals);
+  write_logits_key(m.logits, keys);
 }
 
 // A vocabulary may have more rows than the data have tokens, as published ones do for the sake of
@@ -362,6 +364,7 @@ void add_gpt_keys(Options& options, OptionValues& keys) {
   model.add<double>("residual_scale", "", "multiplies what a branch adds to the stream", scale);
   model.add<double>("logit_scale", "", "multiplies logits", scale);
   model.add<double>("logit_cap", "", "cap * tanh(logit / cap); 0: logits as they are", or_none);
+  add_logits_key(model);
 }
 
 void check_gpt_keys(const OptionValues& keys) {

@@ -136,6 +136,14 @@ TEST(Config, ANewChoiceOfTheModelIsAChange) {
   Config now;
   now.model.keys = {{"width", "64"}, {"logit_cap", "30"}, {"residual_scale", "1"}};
   EXPECT_EQ(changes("[model]\nwidth = 64\n", now), "model.logit_cap was auto, is 30");
+  // The type of the logits changes results, and makes no other run.
+  now.model.keys = {{"width", "64"}, {"logits", "fp32"}};
+  EXPECT_EQ(changes("[model]\nwidth = 64\n", now), "");
+  now.model.keys["logits"] = "bf16";
+  EXPECT_EQ(changes("[model]\nwidth = 64\n", now), "model.logits was auto, is bf16");
+  const auto found = changed_settings("[model]\nwidth = 64\n", "x.ini", now);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].on_change, OnChange::kResults);
 }
 
 TEST(Config, WhatWasNotRecordedIsNotCompared) {

@@ -59,7 +59,8 @@ Config every_key_changed() {
                        {"embedding_scale", "8"},
                        {"residual_scale", "0.5"},
                        {"logit_scale", "0.25"},
-                       {"logit_cap", "30"}};
+                       {"logit_cap", "30"},
+                       {"logits", "bf16"}};
   config.data = {
       {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3, BatchBalance::automatic({2, 1})};
@@ -110,7 +111,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 169u);
+  EXPECT_EQ(options.names().size(), 170u);
 }
 
 // A new key must say what its change means for a run that goes on.

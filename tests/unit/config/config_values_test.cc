@@ -465,6 +465,27 @@ TEST(Config, HeadsDivideTheWidth) {
   EXPECT_EQ(refusal({"--model.heads", "5"}), "no error");  // the preset may fit
 }
 
+TEST(Config, LogitsInBf16AreOfModelsThatComputeInIt) {
+  for (const char* family : {"gpt", "bert"}) {
+    for (const char* precision : {"fp32", "tf32", "fp16"}) {
+      // bad input: `train`: `model.logits bf16` in another `run.precision` | model.logits is bf16,
+      // but run.precision is fp32: give run.precision bf16, or leave model.logits out | 2
+      EXPECT_EQ(refusal({"--model.family", family, "--model.logits", "bf16", "--run.precision",
+                         precision}),
+                fmt::format("model.logits is bf16, but run.precision is {}: give run.precision "
+                            "bf16, or leave model.logits out",
+                            precision));
+      EXPECT_EQ(refusal({"--model.family", family, "--model.logits", "fp32", "--run.precision",
+                         precision}),
+                "no error");
+    }
+    EXPECT_EQ(
+        refusal({"--model.family", family, "--model.logits", "bf16", "--run.precision", "bf16"}),
+        "no error");
+  }
+  EXPECT_NE(refusal({"--model.family", "resnet", "--model.logits", "bf16"}), "no error");
+}
+
 TEST(Config, NcclNeedsADevice) {
   EXPECT_EQ(refusal({"--comm.backend", "nccl"}),
             "comm.backend = nccl needs run.device = cuda, but it is auto");

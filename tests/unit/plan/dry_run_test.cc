@@ -207,9 +207,16 @@ TEST(DryRunOfPictures, OnlyTheFirstStageHasPixels) {
   }
 }
 
+GptConfig with_logits_in_bf16(GptConfig model) {
+  model.logits = DType::kBF16;
+  return model;
+}
+
 const Case kCases[] = {
     {"gpt", small_gpt()},
     {"gpt_bf16", small_gpt(), DType::kBF16},
+    {"gpt_bf16_logits", with_logits_in_bf16(small_gpt()), DType::kBF16},
+    {"gpt_fp32_logits", with_logits_in_bf16(small_gpt())},
     {"gpt_fp16", small_gpt(), DType::kF16},
     {"gpt_dropout", with_dropout(small_gpt())},
     {"gpt_sgd", small_gpt(), DType::kF32, 2, true},
@@ -220,8 +227,27 @@ const Case kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Models, DryRun, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });
 
+// The gradient takes the place of logits in bf16, and nothing else is held.
+TEST(DryRunAll, LogitsInBf16TakeAThirdOfTheMemory) {
+  for (const std::int64_t gpu_memory : {std::int64_t{0}, std::int64_t{1} << 40}) {
+    const auto slice = [&](const GptConfig& model) {
+      DryRunInput input = input_of(model, {}, DType::kBF16);
+      input.device.gpu_memory = gpu_memory;
+      const auto use = static_cast<std::size_t>(MemoryUse::kWorkspace);
+      return static_cast<std::int64_t>(plan::dry_run(input, 0).memory.peak[use]);
+    };
+    const GptConfig model = small_gpt();
+    const std::int64_t rows = 2 * model.context;
+    const std::int64_t logits = rows * nn::vocabulary_rows_in_memory(model.vocabulary, 1);
+    // A CPU converts a row of them at a time.
+    const std::int64_t row = gpu_memory == 0 ? 4 * (logits / rows + 16) : 0;
+    const std::int64_t saved = slice(model) - slice(with_logits_in_bf16(model));
+    EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(4 * logits - row), 64.0);
+  }
+}
+
 TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
-  DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
+  DryRunInput input = input_of(with_logits_in_bf16(small_gpt()), {1, 1, 1}, DType::kBF16);
   input.trains = false;
   ops::Context ctx = ops::make_cpu_context(1);
   DryRank alone({});
