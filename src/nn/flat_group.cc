@@ -7,7 +7,6 @@
 
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
-#include "trireme/ops/lengths.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/narrow.h"
 
@@ -273,15 +272,15 @@ void FlatGroup::finish_reduction(ops::Context& ctx) const {
   ops::cast(ctx, gradients_.rounded.flat_range(sums.begin, sums.end), sums_of_run());
 }
 
-void FlatGroup::add_sum_of_squares(ops::Context& ctx, const GridShape& grid, int place, Axes among,
-                                   const Tensor& limbs) const {
+void FlatGroup::add_counted(const GridShape& grid, int place, Axes among,
+                            std::vector<ops::SquaresPart>& parts) const {
   static_assert(Sharding::kUnit % ops::kSquaresUnit == 0, "no unit lies in two shards");
   const Tensor shard = gradient_shard();
   FlatRange counted;  // of the shard: neighbouring parts that this rank counts
   const auto add = [&] {
     if (counted.empty()) return;
-    ops::add_sum_of_squares(ctx, shard.flat_range(counted.begin, counted.end),
-                            sharding_.memory().begin + counted.begin, limbs);
+    parts.push_back(
+        {shard.flat_range(counted.begin, counted.end), sharding_.memory().begin + counted.begin});
   };
   for (const Part& part : parts_) {
     if (part.parameter->residence().copy(grid, place, among) != 0) continue;

@@ -29,17 +29,30 @@ void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsi
 }
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
-  check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
+  const SquaresPart part{x, first};
+  add_sum_of_squares(ctx, std::span(&part, 1), limbs);
+}
+
+void add_sum_of_squares(Context& ctx, std::span<const SquaresPart> parts, const Tensor& limbs) {
   check_dtype("add_sum_of_squares", "limbs", limbs, {DType::kI64});
   check_shape("add_sum_of_squares", "limbs", limbs, {kExactLimbs});
-  TRIREME_CHECK(first >= 0, fmt::format("add_sum_of_squares: from element {}", first));
-  if (x.elements() == 0) return;
-  if (on_dry_gpu(ctx)) {
-    const std::int64_t units = units_of_squares(first, x.elements());
-    const Tensor sums = gpu::sums_of_units(ctx, units);
-    gpu::limbs_of_shares(ctx, units);
+  std::int64_t elements = 0;
+  for (const auto& [x, first] : parts) {
+    check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
+    TRIREME_CHECK(first >= 0, fmt::format("add_sum_of_squares: from element {}", first));
+    elements += x.elements();
   }
-  dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, first, limbs);
+  if (elements == 0) return;
+  if (on_dry_gpu(ctx)) {
+    for_some(parts, gpu::kSquaresAtOnce, [&](std::span<const SquaresPart> some) {
+      const std::int64_t units = units_of_squares(some);
+      const Tensor sums = gpu::sums_of_units(ctx, units);
+      gpu::limbs_of_shares(ctx, units);
+    });
+  }
+  const double bytes = static_cast<double>(elements) * sizeof(float) + bytes_of(limbs);
+  dispatch(TRIREME_OP(add_sum_of_squares), {.bytes = bytes, .sizes = {1, elements}}, ctx, parts,
+           limbs);
 }
 
 void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums) {

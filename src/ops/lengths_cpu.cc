@@ -56,7 +56,9 @@ void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float
   });
 }
 
-void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
+namespace {
+
+void add_squares(Context& ctx, const Tensor& x, std::int64_t first, ExactSum& exact) {
   const std::int64_t n = x.elements(), units = units_of_squares(first, n);
   const std::int64_t begin = -(first % kSquaresUnit);  // of the first unit in x
   std::vector<double> sums(ctx.dry ? 0 : static_cast<std::size_t>(units));
@@ -68,8 +70,14 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const
           kernels().update.sum_of_squares(x.data<float>() + at, end - at);
     }
   });
-  ExactSum exact;
   for (const double sum : sums) exact.add(sum);
+}
+
+}  // namespace
+
+void add_sum_of_squares(Context& ctx, std::span<const SquaresPart> parts, const Tensor& limbs) {
+  ExactSum exact;
+  for (const auto& [x, first] : parts) add_squares(ctx, x, first, exact);
   on_this_thread(ctx, [&] {
     for (int i = 0; i < kExactLimbs; ++i) {
       limbs.data<std::int64_t>()[i] += exact.limbs()[static_cast<std::size_t>(i)];

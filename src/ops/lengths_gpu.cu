@@ -2,6 +2,7 @@
 #include "ops/device_ops.h"
 #include "ops/gpu/chunks.h"
 #include "ops/gpu/reduce.h"
+#include "ops/gpu/segments.h"
 #include "ops/squares.h"
 #include "ops/step_length.h"
 
@@ -41,14 +42,24 @@ __global__ void __launch_bounds__(kThreads)
   if (at < elements) gradient[at] *= factor_to_norm(*state, *sum, limit);
 }
 
-// A warp adds up a unit: x begins `before` elements after the first unit does.
-__global__ void __launch_bounds__(kThreads)
-    squares_kernel(const float* x, std::int64_t before, std::int64_t elements, double* sums,
-                   std::int64_t units) {
+// x begins `before` elements after the first unit does.
+struct SquaresSegment {
+  const float* x;
+  std::int64_t before, elements;
+};
+using SquaresTable = SegmentTable<SquaresSegment, kSquaresAtOnce>;
+
+// A warp adds up a unit; they are the work of a segment.
+__global__ void __launch_bounds__(kThreads) squares_kernel(const SquaresTable table, double* sums) {
+  static_assert(kFitsInArguments<SquaresTable>);
   const std::int64_t unit =
       static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  if (unit >= units) return;  // the whole warp
-  const std::int64_t begin = unit * kSquaresUnit - before + threadIdx.x % 32;
+  if (unit >= table.work) return;  // the whole warp
+  const int segment = table.find(unit);
+  const float* const x = table.segments[segment].x;
+  const std::int64_t elements = table.segments[segment].elements;
+  const std::int64_t begin = (unit - table.begin[segment]) * kSquaresUnit -
+                             table.segments[segment].before + threadIdx.x % 32;
   double sum = 0.0;
 #pragma unroll
   for (int i = 0; i < kSquaresUnit / 32; ++i) {
@@ -151,18 +162,24 @@ void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float
          device_data<double>(sum), limit, elements);
 }
 
-void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
-  const std::int64_t units = units_of_squares(first, x.elements());
-  const Tensor sums = sums_of_units(ctx, units), shares = limbs_of_shares(ctx, units);
-  launch(squares_kernel, extent(blocks_for(units, kThreads / 32)), kThreads, 0, ctx.stream,
-         device_data<float>(x), first % kSquaresUnit, x.elements(), device_data<double>(sums),
-         units);
-  const auto count = shares_of_units(units);
-  launch(exact_shares_kernel, extent(count), kLimbThreads, 0, ctx.stream, device_data<double>(sums),
-         units, device_data<std::int64_t>(shares));
-  launch(add_shares_kernel, 1, dim3(kLimbThreads, kSharesAtOnce), 0, ctx.stream,
-         device_data<std::int64_t>(shares), static_cast<int>(count),
-         device_data<std::int64_t>(limbs));
+void add_sum_of_squares(Context& ctx, std::span<const SquaresPart> parts, const Tensor& limbs) {
+  for_some(parts, kSquaresAtOnce, [&](std::span<const SquaresPart> some) {
+    SquaresTable table;
+    for (const auto& [x, first] : some) {
+      table.add({device_data<float>(x), first % kSquaresUnit, x.elements()},
+                units_of_squares(first, x.elements()));
+    }
+    const std::int64_t units = table.work, count = shares_of_units(units);
+    if (units == 0) return;
+    const Tensor sums = sums_of_units(ctx, units), shares = limbs_of_shares(ctx, units);
+    launch(squares_kernel, extent(blocks_for(units, kThreads / 32)), kThreads, 0, ctx.stream, table,
+           device_data<double>(sums));
+    launch(exact_shares_kernel, extent(count), kLimbThreads, 0, ctx.stream,
+           device_data<double>(sums), units, device_data<std::int64_t>(shares));
+    launch(add_shares_kernel, 1, dim3(kLimbThreads, kSharesAtOnce), 0, ctx.stream,
+           device_data<std::int64_t>(shares), static_cast<int>(count),
+           device_data<std::int64_t>(limbs));
+  });
 }
 
 void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sums) {

@@ -44,11 +44,24 @@ void check_scaling(std::string_view op, const Context& ctx, const LossScaling& r
 
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
-  check_flat("adamw_step", master, gradient, weights);
-  check_fp32("adamw_step", "exp_avg", exp_avg, master.shape());
-  check_fp32("adamw_step", "exp_avg_sq", exp_avg_sq, master.shape());
+  const AdamWPart part{rule, master, gradient, exp_avg, exp_avg_sq, weights};
+  adamw_step(ctx, std::span(&part, 1));
+}
+
+void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
+  std::int64_t elements = 0;
+  double bytes = 0.0;
+  for (const AdamWPart& part : parts) {
+    check_flat("adamw_step", part.master, part.gradient, part.weights);
+    check_fp32("adamw_step", "exp_avg", part.exp_avg, part.master.shape());
+    check_fp32("adamw_step", "exp_avg_sq", part.exp_avg_sq, part.master.shape());
+    elements += part.master.elements();
+    bytes += bytes_of(part.master) + bytes_of(part.gradient) + bytes_of(part.exp_avg) +
+             bytes_of(part.exp_avg_sq) + bytes_of(part.weights);
+  }
   check_updates("adamw_step", ctx);
-  dispatch(TRIREME_OP(adamw_step), ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
+  if (parts.empty()) return;
+  dispatch(TRIREME_OP(adamw_step), {.bytes = bytes, .sizes = {1, elements}}, ctx, parts);
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,

@@ -47,18 +47,19 @@ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state, double ste
 
 }  // namespace
 
-void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
-                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
+void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
-  const AdamWFactors factors =
-      adamw_factors(rule, state, static_cast<double>(state.learning_rate * rule.rate));
-  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    kernels().update.adamw(factors, master.data<float>() + begin, gradient.data<float>() + begin,
-                           exp_avg.data<float>() + begin, exp_avg_sq.data<float>() + begin,
-                           end - begin);
-    publish(master, weights, begin, end - begin);
-  });
+  for (const AdamWPart& part : parts) {
+    const AdamWFactors factors =
+        adamw_factors(part.rule, state, static_cast<double>(state.learning_rate * part.rule.rate));
+    parallel_ranges(ctx, part.master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      kernels().update.adamw(
+          factors, part.master.data<float>() + begin, part.gradient.data<float>() + begin,
+          part.exp_avg.data<float>() + begin, part.exp_avg_sq.data<float>() + begin, end - begin);
+      publish(part.master, part.weights, begin, end - begin);
+    });
+  }
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,

@@ -1,6 +1,7 @@
 // Bound by memory: AdamW reads 16 bytes per element and writes 12, and the new weight.
 #include "ops/device_ops.h"
 #include "ops/gpu/chunks.h"
+#include "ops/gpu/segments.h"
 #include "ops/loss_scaling.h"
 #include "ops/step_length.h"
 
@@ -36,16 +37,38 @@ __device__ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state,
 }
 
 template <class T>
+struct AdamWSegment {
+  AdamW rule;
+  bool vector;
+  float* master;
+  const float* gradient;
+  float* exp_avg;
+  float* exp_avg_sq;
+  View<T> weights;
+  std::int64_t elements;
+};
+template <class T>
+using AdamWTable = SegmentTable<AdamWSegment<T>, 40>;
+
+// The work of a segment is its blocks.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(AdamW rule, const StepState* state, float* master, const float* gradient,
-                 float* exp_avg, float* exp_avg_sq, View<T> weights, std::int64_t elements,
-                 bool vector) {
+    adamw_kernel(const StepState* state, const AdamWTable<T> table) {
+  static_assert(kFitsInArguments<AdamWTable<T>>);
   if (state->finite == 0) return;
-  const std::int64_t at = chunk_of_thread();
-  const std::int64_t left = elements - at;
+  const int segment = table.find(blockIdx.x);
+  const AdamWSegment<T>& of = table.segments[segment];
+  const AdamW rule = of.rule;
+  const bool vector = of.vector;
+  const std::int64_t at = chunk_of_thread() - table.begin[segment] * (kThreads * kChunk);
+  const std::int64_t left = of.elements - at;
+  float* const master = of.master;
+  float* const exp_avg = of.exp_avg;
+  float* const exp_avg_sq = of.exp_avg_sq;
+  const View<T> weights = of.weights;
   float p[kChunk], g[kChunk], m[kChunk], v[kChunk];
   load_chunk(master + at, left, vector, p);
-  load_chunk(gradient + at, left, vector, g);
+  load_chunk(of.gradient + at, left, vector, g);
   load_chunk(exp_avg + at, left, vector, m);
   load_chunk(exp_avg_sq + at, left, vector, v);
   TRIREME_SHARED(AdamWFactors, factors, 1);
@@ -263,14 +286,16 @@ __global__ void __launch_bounds__(kThreads)
   store_chunk(x + at, elements - at, vector, values);
 }
 
-// Calls body(View<T>) with the weights, which receive the new master values. The view is undefined
-// where both are the same memory.
+// The weights, which receive the new master values. The view is undefined where both are the same
+// memory.
+template <class T>
+View<T> published(const Tensor& weights, const Tensor& master) {
+  return weights.raw() == master.raw() ? View<T>() : View<T>(weights);
+}
+// Calls body(View<T>) with it.
 template <class Body>
 void with_published(const Tensor& weights, const Tensor& master, const Body& body) {
-  with_type({&weights}, [&](auto type) {
-    using T = decltype(type);
-    body(weights.raw() == master.raw() ? View<T>() : View<T>(weights));
-  });
+  with_type({&weights}, [&](auto type) { body(published<decltype(type)>(weights, master)); });
 }
 
 }  // namespace
@@ -289,15 +314,26 @@ StepState read_step_state(Context& ctx) {
   return state;
 }
 
-void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
-                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
-  const std::int64_t elements = master.elements();
-  with_published(weights, master, [&]<class T>(View<T> to) {
-    launch(adamw_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
-           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
-           device_data<float>(exp_avg), device_data<float>(exp_avg_sq), to, elements,
-           vectors_fit({&master, &gradient, &exp_avg, &exp_avg_sq, &weights}, kChunk));
-  });
+// Neighbouring parts whose weights have one type go together.
+void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
+  while (!parts.empty()) {
+    const Tensor& first = parts.front().weights;
+    with_type({&first}, [&](auto type) {
+      using T = decltype(type);
+      AdamWTable<T> table;
+      while (!parts.empty() && parts.front().weights.dtype() == first.dtype() && !table.full()) {
+        const auto& [rule, master, gradient, exp_avg, exp_avg_sq, weights] = parts.front();
+        parts = parts.subspan(1);
+        table.add(
+            {rule, vectors_fit({&master, &gradient, &exp_avg, &exp_avg_sq, &weights}, kChunk),
+             device_data<float>(master), device_data<float>(gradient), device_data<float>(exp_avg),
+             device_data<float>(exp_avg_sq), published<T>(weights, master), master.elements()},
+            blocks_of_chunks(master.elements()));
+      }
+      launch(adamw_kernel<T>, extent(table.work), kThreads, 0, ctx.stream,
+             static_cast<const StepState*>(ctx.step_state.get()), table);
+    });
+  }
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,

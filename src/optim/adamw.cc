@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "trireme/ops/update.h"
 
 #include "optim/rules.h"
@@ -14,18 +16,32 @@ class AdamWRule : public UpdateRule {
     return {"exp_avg", "exp_avg_sq"};
   }
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
-    ops::adamw_step(ctx,
-                    {.beta1 = settings_.beta1,
-                     .beta2 = settings_.beta2,
-                     .epsilon = settings_.epsilon,
-                     .weight_decay = settings_.decoupled(shard),
-                     .l2_penalty = settings_.coupled(shard),
-                     .rate = settings_.rate},
-                    shard.master, shard.gradient, states[0].second, states[1].second,
-                    shard.weights);
+    const ShardUpdate one{shard, &states};
+    update_all(ctx, std::span(&one, 1));
+  }
+  void update_all(ops::Context& ctx, std::span<const ShardUpdate> updates) const override {
+    std::vector<ops::AdamWPart> parts;
+    for (const auto& [shard, states] : updates) {
+      parts.push_back({.rule = rule_of(shard),
+                       .master = shard.master,
+                       .gradient = shard.gradient,
+                       .exp_avg = states->at(0).second,
+                       .exp_avg_sq = states->at(1).second,
+                       .weights = shard.weights});
+    }
+    ops::adamw_step(ctx, parts);
   }
 
  private:
+  ops::AdamW rule_of(const FlatShard& shard) const {
+    return {.beta1 = settings_.beta1,
+            .beta2 = settings_.beta2,
+            .epsilon = settings_.epsilon,
+            .weight_decay = settings_.decoupled(shard),
+            .l2_penalty = settings_.coupled(shard),
+            .rate = settings_.rate};
+  }
+
   RuleSettings settings_;
 };
 

@@ -1,5 +1,7 @@
 #include "trireme/optim/optimizer.h"
 
+#include <utility>
+
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/averages.h"
 #include "trireme/ops/elementwise.h"
@@ -135,17 +137,23 @@ void Optimizer::step(ops::Context& ctx) {
     for (const Piece& piece : pieces) piece.rule->prepare(ctx, piece.shard, piece.states);
   }
   if (whole_) whole_->take_lengths(ctx);
+  update_shards(ctx, directions);
+  if (average_) average_weights(ctx);
+}
+
+void Optimizer::update_shards(ops::Context& ctx, const Directions& directions) const {
   auto next = directions.of_pieces.begin();
+  std::map<const UpdateRule*, std::vector<ShardUpdate>> updates;
   for (const std::vector<Piece>& pieces : pieces_) {
     for (const Piece& piece : pieces) {
-      FlatShard shard = piece.shard;
+      ShardUpdate update{piece.shard, &piece.states};
       if (next != directions.of_pieces.end() && next->first == &piece) {
-        shard.gradient = (next++)->second;
+        update.shard.gradient = (next++)->second;
       }
-      piece.rule->update(ctx, shard, piece.states);
+      updates[piece.rule].push_back(std::move(update));
     }
   }
-  if (average_) average_weights(ctx);
+  for (const auto& [settings, rule] : rules_) rule->update_all(ctx, updates[rule.get()]);
 }
 
 void Optimizer::average_weights(ops::Context& ctx) const {

@@ -107,6 +107,10 @@ void UpdateRule::write_weights(ops::Context& ctx, const FlatShard& shard,
   if (shard.weights.raw() != shard.master.raw()) ops::cast(ctx, shard.master, shard.weights);
 }
 
+void UpdateRule::update_all(ops::Context& ctx, std::span<const ShardUpdate> updates) const {
+  for (const ShardUpdate& one : updates) update(ctx, one.shard, *one.states);
+}
+
 bool keeps_states(const RuleSettings& settings) {
   return !make_rule(settings)->states({1}).empty();
 }

@@ -417,10 +417,11 @@ void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tenso
                               const Tensor& sum) {
   ops::fill(ctx, limbs, 0.0f);
   const ProcessGrid& grid = stage.grid();
+  std::vector<ops::SquaresPart> parts;
   for (const nn::FlatGroup* group : stage.trained_groups()) {
-    group->add_sum_of_squares(ctx, grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard,
-                              limbs);
+    group->add_counted(grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard, parts);
   }
+  ops::add_sum_of_squares(ctx, parts, limbs);
   grid.comm(kModelAxes).all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
   if (stage.sharded()) {
     grid.comm(Axis::kShard).all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);

@@ -402,8 +402,9 @@ TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
     const Tensor sum = ctx_.allocate({1}, DType::kF64);
     const Tensor limbs = ctx_.allocate({kExactLimbs}, DType::kI64);
     ops::fill(ctx_, limbs, 0.0f);
-    flat.add_sum_of_squares(ctx_, grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard,
-                            limbs);
+    std::vector<ops::SquaresPart> parts;
+    flat.add_counted(grid.shape(), grid.index(kAllAxes), kModelAxes | Axis::kShard, parts);
+    ops::add_sum_of_squares(ctx_, parts, limbs);
     grid.comm(Axis::kShard).all_reduce_host(limbs.span<std::int64_t>(), ReduceOp::kSum);
     ops::round_exact_sum(ctx_, limbs, sum);
     const double found = sum.data<double>()[0];

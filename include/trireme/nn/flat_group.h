@@ -10,6 +10,7 @@
 #include "trireme/nn/residence.h"
 #include "trireme/nn/sharding.h"
 #include "trireme/ops/context.h"
+#include "trireme/ops/lengths.h"
 
 namespace trireme::nn {
 
@@ -163,12 +164,12 @@ class FlatGroup {
   Tensor reduced() const { return to_shard_ ? gradient_shard() : gradients_.sums; }
   // Elements of the memory, in reduced().
   Tensor reduced(const FlatRange& elements) const;
-  // Adds the squares of those gradients in the shard that this rank counts to an exact sum (`limbs`
-  // as ops::add_sum_of_squares has them). The ranks that differ in `among` alone (those of a
-  // replica and of StateLayout::divided) together count each element of the model once, and neither
-  // stages nor shards change a bit.
-  void add_sum_of_squares(ops::Context& ctx, const GridShape& grid, int place, Axes among,
-                          const Tensor& limbs) const;
+  // Adds those gradients in the shard that this rank counts to `parts`, for
+  // ops::add_sum_of_squares. The ranks that differ in `among` alone (those of a replica and of
+  // StateLayout::divided) together count each element of the model once, and neither stages nor
+  // shards change a bit of the sum.
+  void add_counted(const GridShape& grid, int place, Axes among,
+                   std::vector<ops::SquaresPart>& parts) const;
 
  private:
   std::int64_t draw(ops::Context& ctx, const Part& part, std::uint64_t seed,

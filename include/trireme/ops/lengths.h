@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+#include <span>
 
 #include "trireme/ops/context.h"
 
@@ -43,6 +44,13 @@ void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsi
 // and infinity in x make the sum not finite.
 inline constexpr std::int64_t kSquaresUnit = 256;
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs);
+
+struct SquaresPart {
+  Tensor x;
+  std::int64_t first = 0;
+};
+// Adds the squares of all parts to the same sum. A GPU takes many of them at once.
+void add_sum_of_squares(Context& ctx, std::span<const SquaresPart> parts, const Tensor& limbs);
 
 // sums (n) fp64 = the values of the exact sums in limbs (n * kExactLimbs) int64, whose contents are
 // undefined afterwards.

@@ -2,6 +2,8 @@
 // from the context's StepState, and change nothing if finite == 0.
 #pragma once
 
+#include <span>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -22,6 +24,14 @@ struct AdamW {
 // values; it may be master itself.
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights);
+
+struct AdamWPart {
+  AdamW rule;
+  Tensor master, gradient, exp_avg, exp_avg_sq, weights;
+};
+// Does the same with each of the parts, which lie apart, with the same bits. A GPU takes many of
+// them at once.
+void adamw_step(Context& ctx, std::span<const AdamWPart> parts);
 
 struct Sgd {
   float momentum = 0.0f;

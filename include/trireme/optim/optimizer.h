@@ -78,6 +78,7 @@ class Optimizer {
   // Returns the directions of the pieces whose rules work on whole matrices: in the gradients'
   // memory, or in memory for a step.
   Directions make_directions(ops::Context& ctx) const;
+  void update_shards(ops::Context& ctx, const Directions& directions) const;
 
   std::optional<ops::WeightAverage> average_;
   std::vector<std::pair<RuleSettings, std::unique_ptr<UpdateRule>>> rules_;

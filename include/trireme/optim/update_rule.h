@@ -79,6 +79,12 @@ struct RuleSettings {
 // shape of the shard.
 using States = std::vector<std::pair<std::string, Tensor>>;
 
+// What a rule updates in a step, one of many.
+struct ShardUpdate {
+  FlatShard shard;
+  const States* states;
+};
+
 // What a rule computes from whole matrices before it updates shards. The frame (optimizer.h) calls
 // begin() for each shard, brings the directions of each matrix together on one rank, calls whole()
 // there, sends the matrix back, and hands update() the direction as the shard's gradient.
@@ -126,6 +132,8 @@ class UpdateRule {
   // Updates the shard and its states by one step, with the values of the context's StepState;
   // changes nothing if that says that the step is skipped.
   virtual void update(ops::Context& ctx, const FlatShard& shard, const States& states) const = 0;
+  // Does the same with many shards, which a GPU may take at once.
+  virtual void update_all(ops::Context& ctx, std::span<const ShardUpdate> updates) const;
   // Sets the weights that steps go on from, which update() leaves: the master values, but for rules
   // whose RuleKind::averages_weights is true.
   virtual void write_weights(ops::Context& ctx, const FlatShard& shard, const States& states) const;

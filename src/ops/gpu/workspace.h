@@ -54,7 +54,9 @@ inline Tensor parts_of_runs(Context& ctx, std::int64_t rows, std::int64_t column
   return ctx.allocate({2, blocks_for(rows, kPiece), columns}, DType::kF32, MemoryUse::kWorkspace);
 }
 
-// Sums of squares: those of units of elements, and the exact sums of shares of these.
+// Sums of squares: those of units of elements, and the exact sums of shares of these. A kernel
+// takes kSquaresAtOnce of a call's parts.
+inline constexpr int kSquaresAtOnce = 120;
 inline Tensor sums_of_units(Context& ctx, std::int64_t units) {
   return ctx.allocate({units}, DType::kF64, MemoryUse::kWorkspace);
 }

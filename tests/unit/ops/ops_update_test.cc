@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/averages.h"
@@ -77,6 +80,43 @@ TEST_P(Update, AdamW) {
   testing::expect_close(exp_avg_sq, v, bound, "exp_avg_sq");
   testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
                         "weights");
+}
+
+// More parts than a kernel takes, of all sizes, wherever they begin, each with a rule of its own,
+// and weights of two types or none: what one part after the other gives, and nothing in between.
+TEST_P(Update, AdamWOfManyParts) {
+  std::vector<ops::AdamWPart> parts, alone;
+  const auto apart = [&](const Tensor& x) { return fp32(testing::values_of(x)); };
+  const Tensor p = apart(master), m = apart(exp_avg), v = apart(exp_avg_sq);
+  const Tensor to = output({kCount}), in_fp32 = apart(master), in_fp32_too = apart(master);
+  std::int64_t at = 0;
+  for (int i = 0; at < kCount; ++i) {
+    const std::int64_t sizes[] = {1, 8, 3, 0, 4096, 8, 255, 1024, 2048, 77};
+    const std::int64_t end = std::min(kCount, at + sizes[i % 10] / (i < 20 ? 1 : 40));
+    const ops::AdamW rule = {.beta1 = 0.9f - 0.01f * static_cast<float>(i % 7),
+                             .weight_decay = i % 2 == 0 ? 0.1f : 0.0f,
+                             .l2_penalty = i % 3 == 0 ? 0.1f : 0.0f,
+                             .rate = 1.0f + static_cast<float>(i % 4)};
+    const auto part = [&](const Tensor& x) { return x.flat_range(at, end); };
+    parts.push_back({rule, part(master), part(gradient_t), part(exp_avg), part(exp_avg_sq),
+                     part(i % 11 == 10  ? master
+                          : i % 11 == 5 ? in_fp32
+                                        : weights)});
+    alone.push_back({rule, part(p), part(gradient_t), part(m), part(v),
+                     part(i % 11 == 10  ? p
+                          : i % 11 == 5 ? in_fp32_too
+                                        : to)});
+    at = end + (i % 5 == 1 && end < kCount ? 1 : 0);  // some elements are in no part
+  }
+  ASSERT_GT(parts.size(), 90u);
+  ops::adamw_step(ctx, parts);
+  for (const auto& [rule, a, g, b, c, w] : alone) ops::adamw_step(ctx, rule, a, g, b, c, w);
+  EXPECT_EQ(testing::bits_of(master), testing::bits_of(p));
+  EXPECT_EQ(testing::bits_of(exp_avg), testing::bits_of(m));
+  EXPECT_EQ(testing::bits_of(exp_avg_sq), testing::bits_of(v));
+  EXPECT_EQ(testing::bits_of(weights), testing::bits_of(to));
+  EXPECT_EQ(testing::bits_of(in_fp32), testing::bits_of(in_fp32_too));
+  ops::adamw_step(ctx, std::span<const ops::AdamWPart>());
 }
 
 // Follows PyTorch's Adam with weight_decay: the penalty's gradient goes through both averages.
@@ -301,6 +341,28 @@ TEST_P(Update, SumsOfSquaresHaveNoOrder) {
       EXPECT_EQ(rounded_sum(limbs), whole) << first << ", " << units;
     }
   }
+}
+
+// Any number of parts of any size, at any place.
+TEST_P(Update, SumsOfSquaresOfManyParts) {
+  for (const int most : {1, 3, 119, 120, 121, 300}) {
+    std::vector<ops::SquaresPart> parts;
+    const Tensor alone = no_squares(), together = no_squares();
+    std::int64_t at = 0;
+    for (int i = 0; i < most && at < kCount; ++i) {
+      const std::int64_t sizes[] = {256, 1, 0, 255, 30, 513};
+      const std::int64_t end = std::min(kCount, at + sizes[i % 6] / (i < 30 ? 1 : 8));
+      parts.push_back({gradient_t.flat_range(at, end), 37 * i});
+      ops::add_sum_of_squares(ctx, parts.back().x, 37 * i, alone);
+      at = end + i % 2;
+    }
+    ASSERT_EQ(parts.size(), static_cast<std::size_t>(most));
+    ops::add_sum_of_squares(ctx, parts, together);
+    EXPECT_EQ(rounded_sum(together), rounded_sum(alone)) << most;
+  }
+  const Tensor limbs = no_squares();
+  ops::add_sum_of_squares(ctx, std::span<const ops::SquaresPart>(), limbs);
+  EXPECT_EQ(rounded_sum(limbs), 0.0);
 }
 
 TEST_P(Update, SumOfSquares) {
