@@ -1,5 +1,8 @@
-// A team of warps takes a row: one warp for up to 1024 columns, a block of four or eight for more.
-// A row of whole chunks, up to 1024 columns a warp, stays in registers, so that it is read once.
+// Forward, a team of warps takes a row: one warp for up to 1024 columns, a block of four or eight
+// for more. A row of whole chunks, up to 1024 columns a warp, stays in registers, so that it is
+// read once. Backward: NormTeams.
+#include <algorithm>
+
 #include "ops/device_ops.h"
 #include "ops/gpu/reduce.h"
 
@@ -136,108 +139,200 @@ struct Backward {
 
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual,
 // without the mean of g for RMS norm. dx may be residual: a thread reads a chunk before it writes.
-// Calls see(k, dy, h) with the chunks of dy and h on the way. kEarly: loads the residual with the
-// rest, which takes more registers, but few warps wait less. Only for rows that are held.
-template <class T, int kWarps, bool kHolds, bool kCenter, bool kEarly, class See>
-__device__ inline void backward_row(const Backward<T>& of, std::int64_t row, const See& see) {
+// For any row: it is read twice.
+template <int kWarps, bool kCenter>
+__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(Backward<Any> of) {
   const NormRows& shape = of.shape;
-  const bool vector = kHolds || shape.vector;
+  const std::int64_t row = Team<kWarps>::row();
+  if (row >= shape.rows) return;
   const float m = kCenter ? of.mean[row] : 0.0f, r = of.rstd[row];
   const std::int64_t begin = row * shape.columns;
-  RowPart<T, kWarps, kHolds> part(of.dy, row, shape);
-  RowPart<T, kWarps, kHolds> input(of.x, row, shape);
-  float rest[kEarly ? kHeld : 1][kChunk] = {};
-  if constexpr (kEarly) {
-    if (of.residual.defined()) {
-#pragma unroll
-      for (int k = 0; k < kHeld; ++k) {
-        const std::int64_t column = part.column_of(k);
-        if (column < shape.columns) of.residual.load(begin + column, kChunk, true, rest[k]);
-      }
-    }
-  }
-  float sum_g = 0.0f, sum_gh = 0.0f;
-  part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
+  RowPart<Any, kWarps, false> part(of.dy, row, shape);
+  const auto load = [&](std::int64_t column, std::int64_t left, float(&g)[kChunk],
+                        float(&h)[kChunk]) {
     float w[kChunk];
-    of.weight.load(column, left, vector, w);
-    float(&h)[kChunk] = input.held[k];
-    if constexpr (!kHolds) of.x.load(begin + column, left, vector, h);
+    of.weight.load(column, left, shape.vector, w);
+    of.x.load(begin + column, left, shape.vector, h);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r;
-    see(k, d, h);
+    for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, g[i] *= w[i] + of.plus;
+  };
+  float sum_g = 0.0f, sum_gh = 0.0f;
+  part.each([&](int, std::int64_t column, std::int64_t left, float(&g)[kChunk]) {
+    float h[kChunk];
+    load(column, left, g, h);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      d[i] *= w[i] + of.plus;  // 0 beyond the row
-      sum_g += d[i];
-      sum_gh += d[i] * h[i];
+      sum_g += g[i];  // 0 beyond the row
+      sum_gh += g[i] * h[i];
     }
   });
   const auto inverse = 1.0f / static_cast<float>(shape.columns);
   const float mean_g = kCenter ? block_sum<kWarps>(sum_g) * inverse : 0.0f;
   const float mean_gh = block_sum<kWarps>(sum_gh) * inverse;
-  part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
-    float(&h)[kChunk] = input.held[k];
-    if constexpr (!kHolds) {
-      float w[kChunk];
-      of.weight.load(column, left, vector, w);
-      of.x.load(begin + column, left, vector, h);
+  part.each([&](int, std::int64_t column, std::int64_t left, float(&g)[kChunk]) {
+    float h[kChunk], rest[kChunk] = {};
+    load(column, left, g, h);
+    if (of.residual.defined()) of.residual.load(begin + column, left, shape.vector, rest);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i] + of.plus;
-    }
-    float(&more)[kChunk] = rest[kEarly ? k : 0];
-    if constexpr (!kEarly) {
-      if (of.residual.defined()) of.residual.load(begin + column, left, vector, more);
-    }
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh) + more[i];
-    of.dx.store(begin + column, left, vector, d);
+    for (int i = 0; i < kChunk; ++i) g[i] = r * (g[i] - mean_g - h[i] * mean_gh) + rest[i];
+    of.dx.store(begin + column, left, shape.vector, g);
   });
 }
 
-template <class T, int kWarps, bool kHolds, bool kCenter>
-__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(Backward<T> of) {
-  const std::int64_t row = Team<kWarps>::row();
-  if (row >= of.shape.rows) return;
-  backward_row<T, kWarps, kHolds, kCenter, false>(
-      of, row, [](int, const float(&)[kChunk], const float(&)[kChunk]) {});
-}
+// The blocks that take rows of whole aligned chunks, up to kMostColumns of them, and read each
+// once: a team of `lanes` threads takes a row, a block `teams` rows at a time. A thread has one
+// chunk of a row, so that two blocks fit on a multiprocessor, or two. Sums over rows add up each
+// team's rows, then the teams': also where other kernels make them, so that all have the same bits.
+struct NormTeams {
+  static constexpr std::int64_t kMostColumns = 8192;
+  static constexpr int kThreads = 384, kThreadsOfTwo = 512, kMostWarps = kThreadsOfTwo / 32;
+  bool fits, two;  // chunks of a thread
+  int lanes, teams;
 
-// dx, and the parts that norm_weight_kernel makes, in the same order: dy and x are read once. For
-// rows that a warp holds, with a chunk for each lane at least. A block takes a part of the rows,
-// each warp every kRowsAtOnce-th of them.
-template <class T, bool kCenter>
-__global__ void __launch_bounds__(32 * kRowsAtOnce, 1)
-    norm_backward_all_kernel(Backward<T> of, float* parts, std::int64_t per_part) {
-  constexpr int kSums = kCenter ? 2 : 1, kWidth = 32 * kChunk;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t first = blockIdx.x * per_part;
-  const std::int64_t end = first + per_part < of.shape.rows ? first + per_part : of.shape.rows;
-  float sums[kSums][kHeld][kChunk] = {};
-  for (std::int64_t row = first + warp; row < end; row += kRowsAtOnce) {
-    backward_row<T, 1, true, kCenter, true>(
-        of, row, [&](int k, const float(&d)[kChunk], const float(&h)[kChunk]) {
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) {
-            sums[0][k][i] += d[i] * h[i];
-            if constexpr (kCenter) sums[1][k][i] += d[i];
-          }
-        });
+  explicit NormTeams(std::int64_t columns)
+      : fits(columns % kChunk == 0 && columns <= kMostColumns), two(columns > kThreads * kChunk) {
+    const int threads = two ? kThreadsOfTwo : kThreads;
+    const std::int64_t of_row = fits ? blocks_for(columns, two ? 2 * kChunk : kChunk) : 0;
+    lanes = static_cast<int>(std::max<std::int64_t>(blocks_for(of_row, 32) * 32, 32));
+    teams = std::min(threads / lanes, kRowsAtOnce);
   }
-  TRIREME_SHARED(float, shared, kRowsAtOnce* kWidth);
+  dim3 block() const { return dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(teams)); }
+  // The block of a kernel that makes sums over rows with sum_part.
+  static dim3 block_of_sums(std::int64_t columns) {
+    const NormTeams of(columns);
+    if (!of.fits) return chunk_block(columns);
+    return dim3(chunk_lanes(columns), static_cast<unsigned>(of.teams));
+  }
+};
+
+struct alignas(8) RowSums {
+  float g, gh;
+};
+
+// dx and, with kWeights, the parts that norm_weight_kernel makes, in the same order. A block takes
+// a part of the rows. While it computes with some, it already reads the next.
+template <class T, int kOwn, bool kCenter, bool kWeights>
+__global__ void __launch_bounds__(kOwn == 1 ? NormTeams::kThreads : NormTeams::kThreadsOfTwo,
+                                  kOwn == 1 ? 2 : 1)
+    norm_backward_rows_kernel(Backward<T> of, float* parts, std::int64_t per_part) {
+  constexpr int kSums = kCenter ? 2 : 1;
+  constexpr bool kRestAhead = kOwn * sizeof(T) < 8;  // else there are too few registers
+  const std::int64_t rows = of.shape.rows, columns = of.shape.columns;
+  const int rank = static_cast<int>(threadIdx.x), team = static_cast<int>(threadIdx.y);
+  const int lanes = static_cast<int>(blockDim.x), teams = static_cast<int>(blockDim.y);
+  const int warps = lanes / 32, warp = rank / 32;
+  const std::int64_t first = blockIdx.x * per_part;
+  const std::int64_t end = first + per_part < rows ? first + per_part : rows;
+  const auto inverse = 1.0f / static_cast<float>(columns);
+  const auto column_of = [&](int k) {
+    return (static_cast<std::int64_t>(k) * lanes + rank) * kChunk;
+  };
+
+  struct Row {
+    RawChunk<T> dy[kOwn], x[kOwn], rest[kOwn];
+    float m = 0.0f, r = 0.0f;
+  };
+  // All zeros beyond the end, and in threads beyond the row.
+  const auto read = [&](std::int64_t row) {
+    Row next;
+    if (row >= end) return next;
+    if constexpr (kCenter) next.m = of.mean[row];
+    next.r = of.rstd[row];
 #pragma unroll
-  for (int s = 0; s < kSums; ++s) {
+    for (int k = 0; k < kOwn; ++k) {
+      if (column_of(k) >= columns) continue;
+      const std::int64_t at = row * columns + column_of(k);
+      next.dy[k] = load_raw(of.dy.data + at);
+      next.x[k] = load_raw(of.x.data + at);
+      if (kRestAhead && of.residual.defined()) next.rest[k] = load_raw(of.residual.data + at);
+    }
+    return next;
+  };
+
+  TRIREME_SHARED(RowSums, of_warps, 2 * NormTeams::kMostWarps);
+  float sums[kSums][kOwn][kChunk] = {};
+  Row row = read(first + team);
+  int turn = 0;  // the sums of two rounds lie apart, so that a barrier a round is enough
+  for (std::int64_t begin = first; begin < end; begin += teams, turn = 1 - turn) {
+    const std::int64_t at = (begin + team) * columns;
+    const float r = row.r;
+    float d[kOwn][kChunk], h[kOwn][kChunk];
+    RawChunk<T> rest[kOwn];
+    RowSums own = {0.0f, 0.0f};
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      __syncthreads();
+    for (int k = 0; k < kOwn; ++k) {
+      unpack(row.dy[k], d[k]);
+      unpack(row.x[k], h[k]);
+      rest[k] = row.rest[k];
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) shared[warp * kWidth + lane * kChunk + i] = sums[s][k][i];
-      __syncthreads();
-      const std::int64_t column = k * kWidth + static_cast<std::int64_t>(threadIdx.x);
-      if (column >= of.shape.columns) continue;
-      float total = 0.0f;
-      for (int y = 0; y < kRowsAtOnce; ++y) total += shared[y * kWidth + threadIdx.x];
-      parts[(static_cast<std::int64_t>(s) * gridDim.x + blockIdx.x) * of.shape.columns + column] =
-          total;
+      for (int i = 0; i < kChunk; ++i) h[k][i] = (h[k][i] - row.m) * r;
+    }
+    row = read(begin + teams + team);
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (column_of(k) >= columns) continue;
+      float w[kChunk];
+      load_vector(of.weight.data + column_of(k), w);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if constexpr (kWeights) {
+          sums[0][k][i] += d[k][i] * h[k][i];
+          if constexpr (kCenter) sums[1][k][i] += d[k][i];
+        }
+        d[k][i] *= w[i] + of.plus;
+        if constexpr (kCenter) own.g += d[k][i];
+        own.gh += d[k][i] * h[k][i];
+      }
+    }
+    if constexpr (kCenter) own.g = warp_sum(own.g);
+    own.gh = warp_sum(own.gh);
+    RowSums* const shared = of_warps + turn * NormTeams::kMostWarps + team * warps;
+    if (rank % 32 == 0) shared[warp] = own;
+    __syncthreads();
+    RowSums all = {0.0f, 0.0f};
+    for (int i = 0; i < warps; ++i) {
+      all.g += shared[i].g;
+      all.gh += shared[i].gh;
+    }
+    if (begin + team >= end) continue;
+    const float mean_g = kCenter ? all.g * inverse : 0.0f, mean_gh = all.gh * inverse;
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (column_of(k) >= columns) continue;
+      if (!kRestAhead && of.residual.defined()) {
+        rest[k] = load_raw(of.residual.data + at + column_of(k));
+      }
+      float more[kChunk];
+      unpack(rest[k], more);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        d[k][i] = r * (d[k][i] - mean_g - h[k][i] * mean_gh) + more[i];
+      }
+      store_vector(of.dx.data + at + column_of(k), d[k]);
+    }
+  }
+  if constexpr (kWeights) {
+    TRIREME_SHARED(float, shared, NormTeams::kThreadsOfTwo* kChunk);
+    const int width = lanes * kChunk;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+          shared[team * width + rank * kChunk + i] = sums[s][k][i];
+        }
+        __syncthreads();
+        float* const to = parts + (static_cast<std::int64_t>(s) * gridDim.x + blockIdx.x) * columns;
+        for (int i = team * lanes + rank; i < width; i += teams * lanes) {
+          const std::int64_t column = static_cast<std::int64_t>(k) * width + i;
+          if (column >= columns) continue;
+          float total = 0.0f;
+          for (int y = 0; y < teams; ++y) total += shared[y * width + i];
+          to[column] = total;
+        }
+      }
     }
   }
 }
@@ -328,26 +423,41 @@ Backward<T> backward_of(const Tensor& dy, const Tensor& x, const NormFactor& fac
           View<T>(dx), shape,      factor.plus};
 }
 
+// Launches the kernel for rows that NormTeams take, and returns whether these are such rows. Makes
+// parts of sums over rows if there is memory for them.
+template <bool kCenter, class T>
+bool backward_by_teams(Context& ctx, const Backward<T>& of, float* parts, std::int64_t per_part) {
+  const NormTeams take(of.shape.columns);
+  if (std::is_same_v<T, Any> || !take.fits || !of.shape.vector) return false;
+  if constexpr (!std::is_same_v<T, Any>) {
+    const auto with = [&](auto two, auto weights) {
+      launch(norm_backward_rows_kernel < T, two ? 2 : 1, kCenter, weights >,
+             extent(blocks_for(of.shape.rows, per_part)), take.block(), 0, ctx.stream, of, parts,
+             per_part);
+    };
+    const auto with_own = [&](auto two) {
+      parts == nullptr ? with(two, std::false_type()) : with(two, std::true_type());
+    };
+    take.two ? with_own(std::true_type()) : with_own(std::false_type());
+  }
+  return true;
+}
+
 template <bool kCenter>
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                    const float* mean, const float* rstd, const Tensor& residual, const Tensor& dx) {
+  constexpr int kRounds = 16;  // of a block
   const Tensor& weight = factor.weight;
   const NormRows shape = {x.shape()[0], x.shape()[1],
                           vectors_fit({&dy, &x, &weight, &residual, &dx}, x.shape()[1])};
-  const std::initializer_list<const Tensor*> types = {&dy, &x, &weight, &or_else(residual, x), &dx};
-  with_team(types, shape, [&](auto type, auto warps, auto holds) {
+  with_type({&dy, &x, &weight, &or_else(residual, x), &dx}, [&](auto type) {
     using T = decltype(type);
-    using Rows = Team<decltype(warps)::value>;
-    launch(norm_backward_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
-           extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream,
-           backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape));
+    const auto of = backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape);
+    const int rows = NormTeams(shape.columns).teams * kRounds;
+    if (backward_by_teams<kCenter>(ctx, of, nullptr, rows)) return;
+    launch(norm_backward_kernel<4, kCenter>, extent(shape.rows), Team<4>::kBlock, 0, ctx.stream,
+           backward_of<Any>(dy, x, factor, mean, rstd, residual, dx, shape));
   });
-}
-
-void add_weight_parts(const Context& ctx, const float* sums, std::int64_t count,
-                      std::int64_t columns, float* dweight, float* dbias) {
-  add_parts(ctx.stream, sums, count, columns, dweight);
-  if (dbias != nullptr) add_parts(ctx.stream, sums + count * columns, count, columns, dbias);
 }
 
 template <bool kCenter>
@@ -361,10 +471,11 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
   float* sums = device_data<float>(parts);
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);
-    launch(norm_weight_kernel<T, kCenter>, part_grid(columns, count), chunk_block(columns), 0,
-           ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part, shape);
+    launch(norm_weight_kernel<T, kCenter>, part_grid(columns, count),
+           NormTeams::block_of_sums(columns), 0, ctx.stream, View<T>(dy), View<T>(x), mean, rstd,
+           sums, per_part, shape);
   });
-  add_weight_parts(ctx, sums, count, columns, dweight, dbias);
+  add_parts(ctx.stream, sums, count, columns, dweight, dbias);
 }
 
 template <bool kCenter>
@@ -375,15 +486,15 @@ void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const No
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   const NormRows shape = {rows, columns, vectors_fit({&dy, &x, &weight, &residual, &dx}, columns)};
+  if (count == 0) return;
   with_type({&dy, &x, &weight, &or_else(residual, x), &dx}, [&](auto type) {
     using T = decltype(type);
-    if constexpr (!std::is_same_v<T, Any>) {
-      if (count > 0 && shape.vector && columns <= kWarpHolds && chunk_lanes(columns) == 32) {
-        const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
-        float* sums = device_data<float>(parts);
-        launch(norm_backward_all_kernel<T, kCenter>, extent(count), 32 * kRowsAtOnce, 0, ctx.stream,
-               backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape), sums, per_part);
-        return add_weight_parts(ctx, sums, count, columns, dweight, dbias);
+    const auto of = backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape);
+    {
+      const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
+      float* sums = device_data<float>(parts);
+      if (backward_by_teams<kCenter>(ctx, of, sums, per_part)) {
+        return add_parts(ctx.stream, sums, count, columns, dweight, dbias);
       }
     }
     norm_weight<kCenter>(ctx, dy, x, mean, rstd, dweight, dbias);  // before dx takes dy's place

@@ -59,15 +59,40 @@ __device__ inline float block_max(float value) {
 inline dim3 part_grid(std::int64_t columns, std::int64_t parts) {
   return dim3(extent(blocks_for(columns, kMostLanes * kChunk)), extent(parts));
 }
+// Adds the sums of the block's rows of threads in order, and writes them to parts (used, parts,
+// columns). A thread's are those of the chunk at chunk_column().
+template <int kSums>
+__device__ inline void write_part(const float (&sums)[kSums][kChunk], std::int64_t columns,
+                                  float* parts, int used = kSums) {
+  const int lines = static_cast<int>(blockDim.y);
+  const int width = static_cast<int>(blockDim.x) * kChunk;
+  TRIREME_SHARED(float, shared, kRowsAtOnce* kMostLanes* kChunk);
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int threads = lines * static_cast<int>(blockDim.x);
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * width;  // the first column
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) shared[thread * kChunk + i] = sums[s][i];
+    __syncthreads();
+    if (s >= used) continue;
+    float* const to = parts + (static_cast<std::int64_t>(s) * gridDim.y + blockIdx.y) * columns;
+    for (int i = thread; i < width && begin + i < columns; i += threads) {
+      float total = 0.0f;
+      for (int y = 0; y < lines; ++y) total += shared[y * width + i];
+      to[begin + i] = total;
+    }
+  }
+}
 // Sums kSums values for each column over this block's part of the rows. term(row, column, values)
 // sets the values of one chunk. The first `used` of the sums are written to parts (used, parts,
-// columns). Launched with part_grid and chunk_block; its rows of threads add up every so many rows,
-// then these sums are added in order.
+// columns). Launched with part_grid and chunk_block, or fewer rows of threads; they add up every so
+// many rows, then write_part adds theirs.
 template <int kSums, class Term>
 __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::int64_t per_part,
                                 float* parts, const Term& term, int used = kSums) {
   const int lines = static_cast<int>(blockDim.y);
-  const int width = static_cast<int>(blockDim.x) * kChunk;
   const std::int64_t column = chunk_column();
   const std::int64_t first = blockIdx.y * per_part;
   const std::int64_t end = first + per_part < rows ? first + per_part : rows;
@@ -84,20 +109,37 @@ __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::in
       }
     }
   }
-  TRIREME_SHARED(float, shared, kRowsAtOnce* kMostLanes* kChunk);
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * width + thread;
+  write_part(sums, columns, parts, used);
+}
+// The same sums of x, whose chunks are aligned. A thread reads kAtOnce rows before it adds the
+// first: where a read may take one of two ways, as in sum_part, each waits for the one before.
+template <int kAtOnce, class T>
+__device__ inline void sum_part_of_chunks(const T* x, std::int64_t rows, std::int64_t columns,
+                                          std::int64_t per_part, float* parts) {
+  const int lines = static_cast<int>(blockDim.y);
+  const std::int64_t column = chunk_column();
+  const std::int64_t row = blockIdx.y * per_part + threadIdx.y, step = lines * columns;
+  const T* from = x + row * columns + column;
+  float sums[1][kChunk] = {};
+  if (column < columns) {
+    const std::int64_t of_block = rows - blockIdx.y * per_part;
+    int left = static_cast<int>((of_block < per_part ? of_block : per_part) - threadIdx.y);
+    for (; left > 0; left -= kAtOnce * lines, from += kAtOnce * step) {
+      RawChunk<T> chunks[kAtOnce];
 #pragma unroll
-  for (int s = 0; s < kSums; ++s) {
-    __syncthreads();
+      for (int n = 0; n < kAtOnce; ++n) {
+        if (n * lines < left) chunks[n] = load_raw(from + n * step);
+      }
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) shared[thread * kChunk + i] = sums[s][i];
-    __syncthreads();
-    if (s >= used || thread >= width || mine >= columns) continue;
-    float total = 0.0f;
-    for (int y = 0; y < lines; ++y) total += shared[y * width + thread];
-    parts[(static_cast<std::int64_t>(s) * gridDim.y + blockIdx.y) * columns + mine] = total;
+      for (int n = 0; n < kAtOnce; ++n) {
+        float values[kChunk];
+        unpack(chunks[n], values);  // zeros beyond the part
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) sums[0][i] += values[i];
+      }
+    }
   }
+  write_part(sums, columns, parts);
 }
 
 // The sum of a column of parts (count, columns), in an order that depends on `count` alone. Threads
@@ -107,7 +149,7 @@ __device__ inline float sum_of_parts(const float* parts, std::int64_t count, std
   TRIREME_SHARED(float, sums, 32 * kRowsAtOnce);
   float sum = 0.0f;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 16
     for (std::int64_t part = threadIdx.y; part < count; part += kRowsAtOnce) {
       sum += parts[part * columns + column];
     }
@@ -119,18 +161,21 @@ __device__ inline float sum_of_parts(const float* parts, std::int64_t count, std
   return sum;
 }
 
-// target (columns) += the sum of the rows of parts (count, columns).
+// target (columns) += the sum of the rows of parts (count, columns), and `second` += that of the
+// count rows after these if the grid's second extent is 2.
 static __global__ void __launch_bounds__(256)
-    add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target) {
+    add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target,
+                     float* second) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  const float sum = sum_of_parts(parts, count, columns, column);
-  if (threadIdx.y == 0 && column < columns) target[column] += sum;
+  const float sum = sum_of_parts(parts + blockIdx.y * count * columns, count, columns, column);
+  float* const to = blockIdx.y == 0 ? target : second;
+  if (threadIdx.y == 0 && column < columns) to[column] += sum;
 }
 
 inline void add_parts(const Stream& stream, const float* parts, std::int64_t count,
-                      std::int64_t columns, float* target) {
-  launch(add_parts_kernel, dim3(extent(blocks_for(columns, 32))), dim3(32, kRowsAtOnce), 0, stream,
-         parts, count, columns, target);
+                      std::int64_t columns, float* target, float* second = nullptr) {
+  launch(add_parts_kernel, dim3(extent(blocks_for(columns, 32)), second == nullptr ? 1 : 2),
+         dim3(32, kRowsAtOnce), 0, stream, parts, count, columns, target, second);
 }
 
 }  // namespace trireme::ops::gpu

@@ -78,18 +78,19 @@ __device__ inline void assign(Half& to, float value) {
   to.bits = static_cast<std::uint16_t>(pack_fp16(value, 0.0f));
 }
 
-__device__ inline void load_vector(const float* from, float (&values)[kChunk]) {
-  const float4 a = reinterpret_cast<const float4*>(from)[0];
-  const float4 b = reinterpret_cast<const float4*>(from)[1];
-  values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
-  values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
-}
-__device__ inline void load_vector(const BFloat16* from, float (&values)[kChunk]) {
-  const uint4 words = *reinterpret_cast<const uint4*>(from);
-  values[0] = low_bf16(words.x), values[1] = high_bf16(words.x);
-  values[2] = low_bf16(words.y), values[3] = high_bf16(words.y);
-  values[4] = low_bf16(words.z), values[5] = high_bf16(words.z);
-  values[6] = low_bf16(words.w), values[7] = high_bf16(words.w);
+// A chunk as it lies in memory, which takes fewer registers than its values.
+template <class T>
+struct RawChunk {
+  uint4 words[kChunk * sizeof(T) / sizeof(uint4)] = {};
+};
+template <class T>
+__device__ inline RawChunk<T> load_raw(const T* from) {
+  RawChunk<T> raw;
+#pragma unroll
+  for (std::size_t i = 0; i < kChunk * sizeof(T) / sizeof(uint4); ++i) {
+    raw.words[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return raw;
 }
 __device__ inline void unpack_fp16(unsigned pair, float& low, float& high) {
   Half half;
@@ -98,12 +99,32 @@ __device__ inline void unpack_fp16(unsigned pair, float& low, float& high) {
   half.bits = static_cast<std::uint16_t>(pair >> 16);
   high = to_float(half);
 }
-__device__ inline void load_vector(const Half* from, float (&values)[kChunk]) {
-  const uint4 words = *reinterpret_cast<const uint4*>(from);
+__device__ inline void unpack(const RawChunk<float>& raw, float (&values)[kChunk]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    values[4 * i] = __uint_as_float(raw.words[i].x);
+    values[4 * i + 1] = __uint_as_float(raw.words[i].y);
+    values[4 * i + 2] = __uint_as_float(raw.words[i].z);
+    values[4 * i + 3] = __uint_as_float(raw.words[i].w);
+  }
+}
+__device__ inline void unpack(const RawChunk<BFloat16>& raw, float (&values)[kChunk]) {
+  const uint4& words = raw.words[0];
+  values[0] = low_bf16(words.x), values[1] = high_bf16(words.x);
+  values[2] = low_bf16(words.y), values[3] = high_bf16(words.y);
+  values[4] = low_bf16(words.z), values[5] = high_bf16(words.z);
+  values[6] = low_bf16(words.w), values[7] = high_bf16(words.w);
+}
+__device__ inline void unpack(const RawChunk<Half>& raw, float (&values)[kChunk]) {
+  const uint4& words = raw.words[0];
   unpack_fp16(words.x, values[0], values[1]);
   unpack_fp16(words.y, values[2], values[3]);
   unpack_fp16(words.z, values[4], values[5]);
   unpack_fp16(words.w, values[6], values[7]);
+}
+template <class T>
+__device__ inline void load_vector(const T* from, float (&values)[kChunk]) {
+  unpack(load_raw(from), values);
 }
 __device__ inline void store_vector(float* to, const float (&v)[kChunk]) {
   reinterpret_cast<float4*>(to)[0] = make_float4(v[0], v[1], v[2], v[3]);

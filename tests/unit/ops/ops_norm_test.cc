@@ -1,5 +1,7 @@
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/norm.h"
@@ -123,7 +125,7 @@ TEST_P(Norm, RmsNormOfAFactorAboveItsWeight) {
 
 // Rows of whole chunks, in the lengths at which a GPU takes other teams of threads, and of none.
 TEST_P(Norm, LongRows) {
-  for (const std::int64_t columns : {8, 264, 1024, 1032, 4104, 8200}) {
+  for (const std::int64_t columns : {8, 264, 1024, 1032, 3072, 3080, 4104, 8192, 8200}) {
     constexpr std::int64_t kFew = 5;
     const Values in = random(1, kFew * columns), w = random(2, columns), b = random(3, columns);
     const Values d = random(4, kFew * columns);
@@ -181,7 +183,7 @@ TEST_P(Norm, LongRows) {
 
 // Rows that a GPU gives to teams of one, four and eight warps, and those that it takes as they
 // come.
-constexpr std::int64_t kLengths[] = {8, 43, 264, 1032, 4104, 8200};
+constexpr std::int64_t kLengths[] = {8, 43, 264, 1032, 3072, 3080, 4104, 8192, 8200};
 
 TEST_P(Norm, WithASumOnTheWayItHasTheBitsOfBoth) {
   constexpr std::int64_t kFew = 5;
@@ -252,6 +254,31 @@ TEST_P(Norm, BothGradientsHaveTheBitsOfEach) {
       const Tensor own = output(shape), dw = testing::make_zeros(ctx, {columns}, DType::kF32);
       ops::layer_norm_backward(ctx, d, in, w, m, r, Tensor(), own, dw, Tensor());  // no bias
     }
+  }
+}
+
+// The sums over rows have the same order wherever the other tensors lie, so that schedules which
+// make these gradients apart change no bit.
+TEST_P(Norm, WeightGradientsDoNotFollowTheAddresses) {
+  for (const std::int64_t columns : {264, 1032, 3080}) {
+    const std::int64_t rows = columns == 264 ? 203 : 70;
+    const Shape shape = {rows, columns};
+    const Values values = random(2, columns);
+    const Tensor in = tensor(random(1, rows * columns), shape), w = tensor(values, {columns});
+    const Tensor d = tensor(random(4, rows * columns), shape);
+    Values moved = values;
+    moved.insert(moved.begin(), 0.0);
+    const Tensor aside = tensor(moved, {columns + 1}).flat_range(1, columns + 1);
+    const Tensor m = testing::make_tensor(ctx, random(7, rows, 0.1), {rows}, DType::kF32);
+    const Tensor r = testing::make_tensor(ctx, Values(rows, 1.25), {rows}, DType::kF32);
+    std::vector<std::string> bits;
+    for (const Tensor& of : {w, aside}) {
+      const Tensor dw = testing::make_zeros(ctx, {columns}, DType::kF32);
+      const Tensor db = testing::make_zeros(ctx, {columns}, DType::kF32), to = output(shape);
+      ops::layer_norm_backward(ctx, d, in, of, m, r, Tensor(), to, dw, db);
+      bits.push_back(testing::bits_of(dw) + testing::bits_of(db));
+    }
+    EXPECT_EQ(bits[0], bits[1]) << columns;
   }
 }
 
