@@ -159,8 +159,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
+__global__ void __launch_bounds__(kThreads, 6)
+    column_sums_of_chunks_kernel(const T* x, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t per_part, float* parts) {
+  constexpr int kAtOnce = 8 / sizeof(T);
+  sum_part_of_chunks<kAtOnce>(x, rows, columns, per_part, parts);
+}
 __global__ void __launch_bounds__(kThreads)
-    column_sums_kernel(View<T> x, std::int64_t rows, std::int64_t columns, std::int64_t per_part,
+    column_sums_kernel(View<Any> x, std::int64_t rows, std::int64_t columns, std::int64_t per_part,
                        float* parts, bool vector) {
   sum_part<1>(rows, columns, per_part, parts,
               [&](std::int64_t row, std::int64_t column, float(&values)[1][kChunk]) {
@@ -342,11 +348,18 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   if (count == 0) return;
   const Tensor parts = parts_of_row_sums(ctx, 1, rows, columns);
+  const dim3 grid = part_grid(columns, count), block = chunk_block(columns);
+  float* const sums_of_parts = device_data<float>(parts);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    launch(column_sums_kernel<T>, part_grid(columns, count), chunk_block(columns), 0, ctx.stream,
-           View<T>(x), rows, columns, per_part, device_data<float>(parts),
-           vectors_fit({&x}, columns));
+    if constexpr (!std::is_same_v<T, Any>) {
+      if (vectors_fit({&x}, columns)) {
+        return launch(column_sums_of_chunks_kernel<T>, grid, block, 0, ctx.stream,
+                      device_data<T>(x), rows, columns, per_part, sums_of_parts);
+      }
+    }
+    launch(column_sums_kernel, grid, block, 0, ctx.stream, View<Any>(x), rows, columns, per_part,
+           sums_of_parts, false);
   });
   add_parts(ctx.stream, device_data<float>(parts), count, columns, device_data<float>(sums));
 }

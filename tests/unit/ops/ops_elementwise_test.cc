@@ -115,6 +115,23 @@ TEST_P(Elementwise, BiasAndColumnSums) {
   }
 }
 
+// Rows that begin anywhere have the bits of aligned ones, in any number.
+TEST_P(Elementwise, ColumnSumsDoNotFollowTheAddresses) {
+  for (const std::int64_t columns : {8, 24, 264}) {
+    for (const std::int64_t rows : {1, 7, 31, 33, 64, 65, 700}) {
+      const Values x = random(1, rows * columns);
+      Values moved = x;
+      moved.insert(moved.begin(), 0.0);
+      const Tensor aside = tensor(moved, {rows * columns + 1}).flat_range(1, rows * columns + 1);
+      const Tensor sums = testing::make_zeros(ctx, {columns}, DType::kF32);
+      const Tensor sums_aside = testing::make_zeros(ctx, {columns}, DType::kF32);
+      ops::add_column_sums(ctx, tensor(x, {rows, columns}), sums);
+      ops::add_column_sums(ctx, aside.reshape({rows, columns}), sums_aside);
+      EXPECT_EQ(testing::bits_of(sums), testing::bits_of(sums_aside)) << rows << " x " << columns;
+    }
+  }
+}
+
 // The two forms of GELU.
 struct GeluForm {
   void (*forward)(ops::Context&, const Tensor&, const Tensor&);
