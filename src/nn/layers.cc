@@ -310,15 +310,21 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
   const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
-  ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
-  const Value product =
-      tape.record(partial, {source}, std::move(input_gradient), {weight_},
-                  [x = x.kept(), this](Tape& t, const Tensor& dy) {
-                    ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()),
-                                                weight_->gradient(), Tensor());
-                  });
+  // A GPU adds it within the product where that is no part of a sum over ranks. On a CPU that would
+  // save little, and change bits.
+  const Parameter* with_product =
+      parallel_.size() == 1 && ctx.device.kind != DeviceKind::kCpu ? bias_ : nullptr;
+  ops::linear(ctx, x.tensor(), weight, with_product ? with_product->weight() : Tensor(), partial);
+  std::vector<const Parameter*> parameters{weight_};
+  if (with_product) parameters.push_back(with_product);
+  const Value product = tape.record(
+      partial, {source}, std::move(input_gradient), parameters,
+      [x = x.kept(), with_product, this](Tape& t, const Tensor& dy) {
+        ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()), weight_->gradient(),
+                                    with_product ? with_product->gradient() : Tensor());
+      });
   const Value sum = leave(tape, parallel_, product);
-  if (!bias_) return sum;
+  if (!bias_ || with_product) return sum;
   // In place: nothing else needs the sum without its bias.
   ops::add_bias(ctx, sum.tensor(), bias_->weight());
   return tape.record(

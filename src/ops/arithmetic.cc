@@ -23,6 +23,10 @@ bool has_loss_on_gpu(const Context& ctx, const Arithmetic& model) {
   return ctx.gpu_memory > 0 && model.classes > 0;
 }
 
+bool is_on_gpu(const Context& ctx, const Arithmetic& /*model*/) {
+  return ctx.device.kind != DeviceKind::kCpu;
+}
+
 constexpr ArithmeticChange kChanges[] = {
     {2, "products in fp32 on CPUs with AVX-512 go by sgemm or own kernels where these are faster",
      takes_fp32_products_by_shape},
@@ -33,6 +37,10 @@ constexpr ArithmeticChange kChanges[] = {
      "row "
      "is longer than shared memory",
      has_loss_on_gpu},
+    {5,
+     "on GPUs the sums of norms' gradients have another order, and without tensor ranks attention "
+     "and MLPs add the biases of their outputs within products",
+     is_on_gpu},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The table of versions that change bits: in order, and the same on the page for users.
 #include "trireme/ops/arithmetic.h"
 
+#include <cstdint>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -42,6 +43,9 @@ TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
   gpu.gpu_memory = std::int64_t{80} << 30;
   EXPECT_NE(ops::arithmetic_since(3, gpu, fp32), "");
   EXPECT_EQ(ops::arithmetic_since(3, gpu, fp16), "");  // no such loss
+  const ops::Context on_gpu = ops::make_dry_cuda_context(std::int64_t{1} << 30);
+  EXPECT_NE(ops::arithmetic_since(4, on_gpu, fp32), "");
+  EXPECT_EQ(ops::arithmetic_since(5, on_gpu, fp32), "");
 }
 
 }  // namespace
