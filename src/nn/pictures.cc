@@ -52,6 +52,15 @@ Value Convolution::forward(Tape& tape, const Value& x) const {
                    y);
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
+  Tape::InputGradient both;
+  if (!bias_ && ops::convolution_backward_is_one_pass(ctx, shape)) {
+    both = [slot = x.slot(), x = x.kept(), shape, this](Tape& t, const Tensor& dy) {
+      const Tensor dx = t.context().allocate(shape.input(), dy.dtype());
+      ops::convolution_backward(t.context(), shape, dy, x.tensor(t.context()), weight_->weight(),
+                                dx, weight_->gradient());
+      t.add_gradient(slot, dx);
+    };
+  }
   return tape.record(
       y, {x},
       [x = x.slot(), shape, this](Tape& t, const Tensor& dy) {
@@ -63,7 +72,8 @@ Value Convolution::forward(Tape& tape, const Value& x) const {
       [x = x.kept(), shape, this](Tape& t, const Tensor& dy) {
         ops::convolution_backward_weight(t.context(), shape, dy, x.tensor(t.context()),
                                          weight_->gradient(), bias_ ? bias_->gradient() : Tensor());
-      });
+      },
+      both);
 }
 
 BatchNorm::BatchNorm(const LayerContext& context, StateSet& states, const Options& options)

@@ -27,6 +27,10 @@ bool is_on_gpu(const Context& ctx, const Arithmetic& /*model*/) {
   return ctx.device.kind != DeviceKind::kCpu;
 }
 
+bool has_batch_norms_on_gpu(const Context& ctx, const Arithmetic& model) {
+  return ctx.gpu_memory > 0 && model.batch_norms;
+}
+
 constexpr ArithmeticChange kChanges[] = {
     {2, "products in fp32 on CPUs with AVX-512 go by sgemm or own kernels where these are faster",
      takes_fp32_products_by_shape},
@@ -41,6 +45,10 @@ constexpr ArithmeticChange kChanges[] = {
      "on GPUs the sums of norms' gradients have another order, and without tensor ranks attention "
      "and MLPs add the biases of their outputs within products",
      is_on_gpu},
+    {6,
+     "batch norms on GPUs, and the weights' gradients of depthwise convolutions, add up in another "
+     "order",
+     has_batch_norms_on_gpu},
 };
 
 }  // namespace

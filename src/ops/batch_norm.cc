@@ -33,7 +33,7 @@ void check_norm(std::string_view op, const BatchNorm& norm, const Tensor& x) {
 void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   check_columns("batch_moments", x);
   check_fp32("batch_moments", "moments", moments, {2, x.shape()[1]});
-  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
+  if (on_dry_gpu(ctx)) gpu::parts_of_column_pairs(ctx, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(batch_moments), ctx, x, moments);
 }
 
@@ -60,7 +60,7 @@ void batch_norm_backward_sums(Context& ctx, const BatchNorm& norm, const Tensor&
   check_like("batch_norm_backward_sums", "dy", dy, x);
   if (y.defined()) check_like("batch_norm_backward_sums", "y", y, x);
   check_fp32("batch_norm_backward_sums", "sums", sums, {2, x.shape()[1]});
-  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
+  if (on_dry_gpu(ctx)) gpu::parts_of_column_pairs(ctx, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(batch_norm_backward_sums), ctx, norm, dy, x, y, sums);
 }
 

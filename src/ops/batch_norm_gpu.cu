@@ -1,7 +1,9 @@
-// Sums over the rows are made in parts (sum_part). The variance is a second pass over x, so that it
-// does not suffer from cancellation.
+// Sums over the rows take one launch (column_pairs.h). Moments are made from differences from some
+// of the values, so that they do not suffer from cancellation.
+#include <type_traits>
+
 #include "ops/device_ops.h"
-#include "ops/gpu/reduce.h"
+#include "ops/gpu/column_pairs.h"
 
 namespace trireme::ops::gpu {
 namespace {
@@ -11,30 +13,71 @@ struct Extents {
   bool vector;  // chunks are aligned
 };
 
-// target (columns) = factor * the sum of the rows of parts (count, columns).
-__global__ void __launch_bounds__(256)
-    store_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float factor,
-                       float* target) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  const float sum = sum_of_parts(parts, count, columns, column);
-  if (threadIdx.y == 0 && column < columns) target[column] = factor * sum;
+// The rows of this block's part.
+__device__ inline int rows_of_block(const Extents& extents, const PartsOfPairs& at) {
+  const std::int64_t left = extents.rows - blockIdx.y * at.per_part;
+  return static_cast<int>(left < at.per_part ? left : at.per_part);
+}
+// The place of this thread's chunk in the first row of its block's part.
+__device__ inline std::int64_t place_of_part(const Extents& extents, const PartsOfPairs& at) {
+  return blockIdx.y * at.per_part * extents.columns + chunk_column();
 }
 
-// Parts of the sums of x or, where mean is not null, of (x - mean)^2.
-template <class T>
-__global__ void __launch_bounds__(256) moments_kernel(View<T> x, const float* mean, float* parts,
-                                                      std::int64_t per_part, Extents extents) {
-  sum_part<1>(extents.rows, extents.columns, per_part, parts,
-              [&](std::int64_t row, std::int64_t column, float(&values)[1][kChunk]) {
-                const std::int64_t left = extents.columns - column;
-                x.load(row * extents.columns + column, left, extents.vector, values[0]);
-                if (mean == nullptr) return;
+// The means of a thread's rows less the first row of x, and the sums of squared differences from
+// the means. What is summed are differences from the thread's first row, so that no digits cancel
+// wherever a value lies far from the others.
+template <bool kVector, class T>
+__device__ inline void moments_of_thread(const View<T>& x, std::int64_t begin, int rows,
+                                         std::int64_t columns, std::int64_t left, PairOfChunk& to) {
+  const int first = static_cast<int>(threadIdx.y), lines = static_cast<int>(blockDim.y);
+  constexpr int kBatch = kVector ? kRowsOfBatch<T> : 1;
+  if (kVector) left = kChunk;
+  float values[kBatch][kChunk], shift[kChunk], base[kChunk], sum[kChunk] = {}, squares[kChunk] = {};
+  x.load(begin + first * columns, left, kVector, shift);
+  for_rows_of_part<kBatch>(
+      rows, [&](int u, int row) { x.load(begin + row * columns, left, kVector, values[u]); },
+      [&](int u, bool inside) {
 #pragma unroll
-                for (int i = 0; i < kChunk; ++i) {
-                  const float difference = i < left ? values[0][i] - mean[column + i] : 0.0f;
-                  values[0][i] = difference * difference;
-                }
-              });
+        for (int i = 0; i < kChunk; ++i) {
+          const float difference = inside ? values[u][i] - shift[i] : 0.0f;
+          sum[i] += difference;
+          squares[i] += difference * difference;
+        }
+      });
+  x.load(chunk_column(), left, kVector, base);
+  to.rows = static_cast<float>((rows - first + lines - 1) / lines);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float mean = sum[i] / to.rows, rest = squares[i] - mean * sum[i];
+    to.a[i] = shift[i] - base[i] + mean;
+    to.b[i] = rest < 0.0f ? 0.0f : rest;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(512, std::is_same_v<T, Any> ? 1 : 2)
+    moments_kernel(View<T> x, PartsOfPairs at, float* moments, Extents extents) {
+  const std::int64_t columns = extents.columns, left = columns - chunk_column();
+  const std::int64_t begin = place_of_part(extents, at);
+  const int rows = rows_of_block(extents, at);
+  PairOfChunk mine;
+  if (left > 0 && static_cast<int>(threadIdx.y) < rows) {
+    if (extents.vector) {
+      moments_of_thread<true>(x, begin, rows, columns, left, mine);
+    } else {
+      moments_of_thread<false>(x, begin, rows, columns, left, mine);
+    }
+  }
+  if (!merge_blocks(mine, at, extents.rows, MergeMoments())) return;
+  float base[kChunk];
+  x.load(chunk_column(), left, extents.vector, base);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    mine.a[i] += base[i];
+    mine.b[i] /= static_cast<float>(extents.rows);
+  }
+  store_chunk(moments + chunk_column(), left, false, mine.a);
+  store_chunk(moments + columns + chunk_column(), left, false, mine.b);
 }
 
 // Each thread merges the moments of one column.
@@ -99,41 +142,74 @@ __global__ void __launch_bounds__(256)
   });
 }
 
-// Loads for one chunk x - mean, and the gradient of what was clamped.
-template <class T>
-__device__ inline void load_gradient(const Norm& norm, const Columns& at, const View<T>& dy,
-                                     const View<T>& x, const View<T>& y, std::int64_t begin,
-                                     std::int64_t left, bool vector, float (&centred)[kChunk],
-                                     float (&g)[kChunk]) {
-  float out[kChunk] = {};
-  x.load(begin, left, vector, centred);
-  dy.load(begin, left, vector, g);
-  if (y.defined()) y.load(begin, left, vector, out);
+// Turns x into x - mean, and dy into the gradient of what was clamped. `out` is the norm's output
+// where kHasY says so; otherwise it is made again.
+template <bool kHasY>
+__device__ inline void clamp_gradient(const Norm& norm, const Columns& at,
+                                      const float (&out)[kChunk], float (&x)[kChunk],
+                                      float (&dy)[kChunk]) {
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    centred[i] -= at.mean[i];
-    if (!y.defined()) out[i] = centred[i] * at.scale[i] + at.bias[i];
-    if (out[i] <= norm.low || out[i] >= norm.high) g[i] = 0.0f;
+    x[i] -= at.mean[i];
+    const float made = kHasY ? out[i] : x[i] * at.scale[i] + at.bias[i];
+    if (made <= norm.low || made >= norm.high) dy[i] = 0.0f;
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(256)
-    backward_sums_kernel(Norm norm, View<T> dy, View<T> x, View<T> y, float* parts,
-                         std::int64_t per_part, Extents extents) {
-  const std::int64_t columns = extents.columns;
-  const Columns at(norm, chunk_column() < columns ? chunk_column() : 0, columns);
-  sum_part<2>(extents.rows, columns, per_part, parts,
-              [&](std::int64_t row, std::int64_t column, float(&values)[2][kChunk]) {
-                const std::int64_t left = columns - column;
-                load_gradient(norm, at, dy, x, y, row * columns + column, left, extents.vector,
-                              values[1], values[0]);
+// The sums of a thread's rows: of g, and of g (x - mean). With kHasY the output is read.
+template <bool kVector, bool kHasY, class T>
+__device__ inline void sums_of_thread(const Norm& norm, const View<T>& dy, const View<T>& x,
+                                      const View<T>& y, std::int64_t begin, int rows,
+                                      std::int64_t columns, std::int64_t left, PairOfChunk& to) {
+  constexpr int kBatch = kVector ? kRowsOfBatch<T> : 1;
+  const Columns at(norm, chunk_column(), columns);
+  if (kVector) left = kChunk;
+  float centred[kBatch][kChunk], g[kBatch][kChunk], out[kBatch][kChunk];
+  for_rows_of_part<kBatch>(
+      rows,
+      [&](int u, int row) {
+        const std::int64_t place = begin + row * columns;
+        x.load(place, left, kVector, centred[u]);
+        dy.load(place, left, kVector, g[u]);
+        if (kHasY) y.load(place, left, kVector, out[u]);
+      },
+      [&](int u, bool inside) {
+        clamp_gradient<kHasY>(norm, at, out[u], centred[u], g[u]);
 #pragma unroll
-                for (int i = 0; i < kChunk; ++i) {
-                  if (i >= left) values[0][i] = values[1][i] = 0.0f;
-                  values[1][i] *= values[0][i] * at.rstd[i];
-                }
-              });
+        for (int i = 0; i < kChunk; ++i) {
+          if (!inside) g[u][i] = 0.0f;
+          to.a[i] += g[u][i];
+          to.b[i] += inside ? g[u][i] * centred[u][i] : 0.0f;
+        }
+      });
+}
+
+template <class T>
+__global__ void __launch_bounds__(512)
+    backward_sums_kernel(Norm norm, View<T> dy, View<T> x, View<T> y, PartsOfPairs at, float* sums,
+                         Extents extents) {
+  const std::int64_t columns = extents.columns, left = columns - chunk_column();
+  const std::int64_t begin = place_of_part(extents, at);
+  const int rows = rows_of_block(extents, at);
+  PairOfChunk mine;
+  if (left > 0 && static_cast<int>(threadIdx.y) < rows) {
+    const auto run = [&](auto vector, auto has_y) {
+      sums_of_thread<vector.value, has_y.value>(norm, dy, x, y, begin, rows, columns, left, mine);
+    };
+    if (!extents.vector) {
+      y.defined() ? run(std::false_type(), std::true_type())
+                  : run(std::false_type(), std::false_type());
+    } else {
+      y.defined() ? run(std::true_type(), std::true_type())
+                  : run(std::true_type(), std::false_type());
+    }
+  }
+  if (!merge_blocks(mine, at, extents.rows, AddPairs()) || left <= 0) return;
+  const Columns of(norm, chunk_column(), columns);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) mine.b[i] *= of.rstd[i];
+  store_chunk(sums + chunk_column(), left, false, mine.a);
+  store_chunk(sums + columns + chunk_column(), left, false, mine.b);
 }
 
 template <class T>
@@ -150,8 +226,15 @@ __global__ void __launch_bounds__(256)
   for (int i = 0; i < kChunk; ++i) mean_g[i] *= inverse, slope[i] *= inverse * at.rstd[i];
   for_chunk_rows(extents.rows, [&](std::int64_t row) {
     const std::int64_t begin = row * extents.columns + column;
-    float centred[kChunk], g[kChunk];
-    load_gradient(norm, at, dy, x, y, begin, left, extents.vector, centred, g);
+    float centred[kChunk], g[kChunk], out[kChunk];
+    x.load(begin, left, extents.vector, centred);
+    dy.load(begin, left, extents.vector, g);
+    if (y.defined()) {
+      y.load(begin, left, extents.vector, out);
+      clamp_gradient<true>(norm, at, out, centred, g);
+    } else {
+      clamp_gradient<false>(norm, at, out, centred, g);
+    }
     if (dresidual.defined()) dresidual.store(begin, left, extents.vector, g);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
@@ -179,30 +262,16 @@ const Tensor& if_defined(const Tensor& x, const Tensor& other) {
   return x.defined() ? x : other;
 }
 
-void store_parts(Context& ctx, const float* parts, std::int64_t count, std::int64_t columns,
-                 float factor, float* target) {
-  launch(store_parts_kernel, dim3(extent(blocks_for(columns, 32))), dim3(32, kRowsAtOnce), 0,
-         ctx.stream, parts, count, columns, factor, target);
-}
-
 }  // namespace
 
 void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   const Extents extents = {x.shape()[0], x.shape()[1], vectors_fit({&x}, x.shape()[1])};
-  const std::int64_t per_part = rows_of_part(extents.rows);
-  const std::int64_t count = blocks_for(extents.rows, per_part);
-  const Tensor parts = parts_of_row_sums(ctx, 1, extents.rows, extents.columns);
-  float *mean = device_data<float>(moments), *sums = device_data<float>(parts);
-  const float inverse = 1.0f / static_cast<float>(extents.rows);
+  const ColumnPairs pairs = ColumnPairs::of(extents.rows, extents.columns);
+  const Tensor parts = parts_of_column_pairs(ctx, extents.rows, extents.columns);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
-    const dim3 grid = part_grid(extents.columns, count);
-    launch(moments_kernel<T>, grid, chunk_block(extents.columns), 0, ctx.stream, View<T>(x),
-           static_cast<const float*>(nullptr), sums, per_part, extents);
-    store_parts(ctx, sums, count, extents.columns, inverse, mean);
-    launch(moments_kernel<T>, grid, chunk_block(extents.columns), 0, ctx.stream, View<T>(x),
-           static_cast<const float*>(mean), sums, per_part, extents);
-    store_parts(ctx, sums, count, extents.columns, inverse, mean + extents.columns);
+    launch(moments_kernel<T>, pairs_grid(pairs), pairs_block(pairs), 0, ctx.stream, View<T>(x),
+           parts_of(ctx, pairs, parts), device_data<float>(moments), extents);
   });
 }
 
@@ -228,20 +297,14 @@ void batch_norm(Context& ctx, const BatchNorm& norm, const Tensor& x, const Tens
 void batch_norm_backward_sums(Context& ctx, const BatchNorm& norm, const Tensor& dy,
                               const Tensor& x, const Tensor& y, const Tensor& sums) {
   const Extents extents = {x.shape()[0], x.shape()[1], vectors_fit({&dy, &x, &y}, x.shape()[1])};
-  const std::int64_t per_part = rows_of_part(extents.rows);
-  const std::int64_t count = blocks_for(extents.rows, per_part);
-  const Tensor parts = parts_of_row_sums(ctx, 2, extents.rows, extents.columns);
-  float *of_parts = device_data<float>(parts), *to = device_data<float>(sums);
+  const ColumnPairs pairs = ColumnPairs::of(extents.rows, extents.columns);
+  const Tensor parts = parts_of_column_pairs(ctx, extents.rows, extents.columns);
   with_type({&dy, &x, &if_defined(y, x)}, [&](auto type) {
     using T = decltype(type);
-    launch(backward_sums_kernel<T>, part_grid(extents.columns, count), chunk_block(extents.columns),
-           0, ctx.stream, norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), of_parts, per_part,
-           extents);
+    launch(backward_sums_kernel<T>, pairs_grid(pairs), pairs_block(pairs), 0, ctx.stream,
+           norm_of(norm), View<T>(dy), View<T>(x), view_of<T>(y), parts_of(ctx, pairs, parts),
+           device_data<float>(sums), extents);
   });
-  for (int s = 0; s < 2; ++s) {
-    store_parts(ctx, of_parts + s * count * extents.columns, count, extents.columns, 1.0f,
-                to + s * extents.columns);
-  }
 }
 
 void batch_norm_backward(Context& ctx, const BatchNorm& norm, const Tensor& dy, const Tensor& x,

@@ -113,6 +113,10 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
   const StepState fresh;
   runtime->copy(ctx.step_state.get(), &fresh, sizeof(fresh), cuda::CopyDirection::kToDevice,
                 ctx.stream.native());
+  ctx.block_counters = ctx.allocate({kBlockCounters}, DType::kI32, MemoryUse::kWorkspace);
+  const std::vector<std::int32_t> zeros(kBlockCounters);
+  runtime->copy(ctx.block_counters.raw(), zeros.data(), ctx.block_counters.bytes(),
+                cuda::CopyDirection::kToDevice, ctx.stream.native());
   ctx.stream.synchronize();
   return ctx;
 }

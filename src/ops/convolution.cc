@@ -233,6 +233,28 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
   }
 }
 
+void convolution_backward(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
+                          const Tensor& x, const Tensor& weight, const Tensor& dx,
+                          const Tensor& dweight) {
+  if (!shape.depthwise()) {
+    convolution_backward_input(ctx, shape, dy, weight, dx);
+    return convolution_backward_weight(ctx, shape, dy, x, dweight, Tensor());
+  }
+  check_shape_of("convolution_backward", shape);
+  check_typed("convolution_backward", "dy", dy, shape.output(), dy);
+  check_typed("convolution_backward", "x", x, shape.input(), dy);
+  check_typed("convolution_backward", "weight", weight, shape.weight(), dy);
+  check_typed("convolution_backward", "dx", dx, shape.input(), dy);
+  check_fp32("convolution_backward", "dweight", dweight, shape.weight());
+  if (on_dry_gpu(ctx)) gpu::parts_of_taps(ctx, shape);
+  dispatch(TRIREME_OP(depthwise_backward), {2.0 * flops_of(shape)}, ctx, shape, dy, x, weight, dx,
+           dweight);
+}
+
+bool convolution_backward_is_one_pass(const Context& ctx, const ConvolutionShape& shape) {
+  return ctx.device.kind != DeviceKind::kCpu && gpu::DepthwiseTiles::fit(shape);
+}
+
 std::string_view convolution_description(const Context& ctx) {
   return ctx.convolution ? ctx.convolution->description() : "matrix products";
 }

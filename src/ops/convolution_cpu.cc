@@ -206,4 +206,11 @@ void depthwise_backward_weight(Context& ctx, const ConvolutionShape& shape, cons
   });
 }
 
+void depthwise_backward(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
+                        const Tensor& x, const Tensor& weight, const Tensor& dx,
+                        const Tensor& dweight) {
+  depthwise_backward_input(ctx, shape, dy, weight, dx);
+  depthwise_backward_weight(ctx, shape, dy, x, dweight);
+}
+
 }  // namespace trireme::ops::cpu

@@ -1,52 +1,13 @@
-// Depthwise convolutions, and what makes matrix products of the others. A thread takes eight
-// channels of a pixel.
+// Depthwise convolutions (those of 3 x 3 are in depthwise.h), and what makes matrix products of the
+// others. A thread takes eight channels of a pixel.
 #include "ops/device_ops.h"
+#include "ops/gpu/depthwise.h"
 #include "ops/gpu/reduce.h"
 #include "ops/window.h"
 
 namespace trireme::ops::gpu {
 namespace {
 
-// A convolution as kernels see it.
-struct Picture {
-  std::int64_t batch, in_channels, group_channels, first_channel;
-  Windows high, wide;
-  bool vector;  // chunks are aligned
-
-  __device__ std::int64_t out_pixels() const { return batch * high.out * wide.out; }
-  __device__ std::int64_t in_pixels() const { return batch * high.in * wide.in; }
-};
-
-Picture picture_of(const ConvolutionShape& shape, std::int64_t group, bool vector) {
-  return {shape.batch,
-          shape.in_channels,
-          shape.group_channels(),
-          group * shape.group_channels(),
-          Windows::vertical(shape),
-          Windows::horizontal(shape),
-          vector};
-}
-
-// A GPU takes far longer to divide numbers of 64 bits, which few tensors need.
-struct Divided {
-  std::int64_t quotient, remainder;
-};
-__device__ inline Divided divided(std::int64_t a, std::int64_t by) {
-  if ((a | by) >> 32 == 0) {
-    const auto small = static_cast<std::uint32_t>(a), divisor = static_cast<std::uint32_t>(by);
-    const std::uint32_t quotient = small / divisor;
-    return {quotient, small - quotient * divisor};
-  }
-  return {a / by, a % by};
-}
-
-struct Place {
-  std::int64_t sample, i, j;
-};
-__device__ inline Place place_of(std::int64_t pixel, std::int64_t height, std::int64_t width) {
-  const Divided line = divided(pixel, width), sample = divided(line.quotient, height);
-  return {sample.quotient, sample.remainder, line.remainder};
-}
 // The pixel of the input that a window of the output sees through a tap; -1 outside.
 __device__ inline std::int64_t pixel_seen(const Picture& p, const Place& at, std::int64_t tap) {
   const Divided of_window = divided(tap, p.wide.kernel);
@@ -176,12 +137,22 @@ __global__ void __launch_bounds__(256)
 }
 
 // dweight (channels, taps) += the sums of parts (taps, count, channels); blockIdx.y is the tap.
-__global__ void __launch_bounds__(256)
+constexpr int kLinesOfParts = 32;
+__global__ void __launch_bounds__(32 * kLinesOfParts)
     add_taps_kernel(const float* parts, std::int64_t count, std::int64_t channels, float* dweight) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   const std::int64_t tap = blockIdx.y, taps = gridDim.y;
-  const float sum = sum_of_parts(parts + tap * count * channels, count, channels, column);
+  const float sum =
+      sum_of_parts<kLinesOfParts>(parts + tap * count * channels, count, channels, column);
   if (threadIdx.y == 0 && column < channels) dweight[column * taps + tap] += sum;
+}
+
+void add_taps(Context& ctx, const Tensor& parts, const Tensor& dweight) {
+  const std::int64_t taps = parts.shape()[0], channels = parts.shape()[2];
+  launch(add_taps_kernel, dim3(extent(blocks_for(channels, 32)), extent(taps)),
+         dim3(32, kLinesOfParts), 0, ctx.stream,
+         static_cast<const float*>(device_data<float>(parts)), parts.shape()[1], channels,
+         device_data<float>(dweight));
 }
 
 // Chunks of a group's channels and of all channels are aligned.
@@ -229,6 +200,7 @@ void fold(Context& ctx, const ConvolutionShape& shape, const Tensor& patches, st
 
 void depthwise(Context& ctx, const ConvolutionShape& shape, const Tensor& x, const Tensor& weight,
                const Tensor& y) {
+  if (DepthwiseTiles::fit(shape)) return depthwise_tiles(ctx, shape, x, weight, y);
   const Picture p = picture_of(shape, 0, vectors_fit({&x, &y}, shape.in_channels));
   with_type({&x, &weight, &y}, [&](auto type) {
     using T = decltype(type);
@@ -238,6 +210,9 @@ void depthwise(Context& ctx, const ConvolutionShape& shape, const Tensor& x, con
 
 void depthwise_backward_input(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                               const Tensor& weight, const Tensor& dx) {
+  if (DepthwiseTiles::fit(shape)) {
+    return depthwise_backward_tiles(ctx, shape, dy, Tensor(), weight, dx, Tensor());
+  }
   const Picture p = picture_of(shape, 0, vectors_fit({&dy, &dx}, shape.in_channels));
   with_type({&dy, &weight, &dx}, [&](auto type) {
     using T = decltype(type);
@@ -248,21 +223,33 @@ void depthwise_backward_input(Context& ctx, const ConvolutionShape& shape, const
 
 void depthwise_backward_weight(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                                const Tensor& x, const Tensor& dweight) {
-  const std::int64_t pixels = shape.out_pixels(), channels = shape.in_channels;
-  const std::int64_t per_part = rows_of_part(pixels), count = blocks_for(pixels, per_part);
-  const Picture p = picture_of(shape, 0, vectors_fit({&dy, &x}, channels));
   const Tensor parts = parts_of_taps(ctx, shape);
-  float* sums = device_data<float>(parts);
+  if (DepthwiseTiles::fit(shape)) {
+    depthwise_backward_tiles(ctx, shape, dy, x, Tensor(), Tensor(), parts);
+    return add_taps(ctx, parts, dweight);
+  }
+  const std::int64_t pixels = shape.out_pixels(), channels = shape.in_channels;
+  const Picture p = picture_of(shape, 0, vectors_fit({&dy, &x}, channels));
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);
-    dim3 grid = part_grid(channels, count);
+    dim3 grid = part_grid(channels, parts.shape()[1]);
     grid.z = extent(shape.kernel_height * tap_groups(p));
     launch(depthwise_weight_kernel<T>, grid, chunk_block(channels), 0, ctx.stream, p, View<T>(dy),
-           View<T>(x), sums, per_part);
+           View<T>(x), device_data<float>(parts), rows_of_part(pixels));
   });
-  launch(add_taps_kernel, dim3(extent(blocks_for(channels, 32)), extent(shape.taps())),
-         dim3(32, kRowsAtOnce), 0, ctx.stream, static_cast<const float*>(sums), count, channels,
-         device_data<float>(dweight));
+  add_taps(ctx, parts, dweight);
+}
+
+void depthwise_backward(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
+                        const Tensor& x, const Tensor& weight, const Tensor& dx,
+                        const Tensor& dweight) {
+  if (!DepthwiseTiles::fit(shape)) {
+    depthwise_backward_input(ctx, shape, dy, weight, dx);
+    return depthwise_backward_weight(ctx, shape, dy, x, dweight);
+  }
+  const Tensor parts = parts_of_taps(ctx, shape);
+  depthwise_backward_tiles(ctx, shape, dy, x, weight, dx, parts);
+  add_taps(ctx, parts, dweight);
 }
 
 }  // namespace trireme::ops::gpu

@@ -322,7 +322,7 @@ class OpsBench {
   void measure_all(const models::ConvolutionSizes& sizes) {
     const ops::ConvolutionShape& shape = sizes.shape;
     const std::string name = shape.depthwise() ? "depthwise" : "convolution";
-    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    if (!any_wanted({name, name + "_dx", name + "_dw", name + "_backward"})) return;
     const Tensor x = tensor(shape.input()), y = tensor(shape.output());
     const Tensor w = tensor(shape.weight()), dw = floats(shape.weight());
     const std::string text =
@@ -337,6 +337,10 @@ class OpsBench {
             [&] { ops::convolution_backward_input(ctx_, shape, y, w, x); });
     measure({name + "_dw", text, 0.0, flops, bytes_of({y, x, dw, dw})},
             [&] { ops::convolution_backward_weight(ctx_, shape, y, x, dw, Tensor()); });
+    if (!ops::convolution_backward_is_one_pass(ctx_, shape)) return;
+    const Tensor dx = tensor(shape.input());
+    measure({name + "_backward", text, 0.0, 2.0 * flops, bytes_of({y, x, w, dx, dw, dw})},
+            [&] { ops::convolution_backward(ctx_, shape, y, x, w, dx, dw); });
   }
 
   void measure_all(const models::BatchNormSizes& sizes) {

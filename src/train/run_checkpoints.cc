@@ -135,6 +135,7 @@ std::string RunCheckpoints::words_on_arithmetic(const Checkpoint& checkpoint) co
     const std::int64_t classes =
         nn::vocabulary_rows_in_memory(block.sliced_classes, run_.grid.shape()[Axis::kTensor]);
     model.classes = std::max(model.classes, classes);
+    model.batch_norms = model.batch_norms || block.states > 0;  // nothing else has states
   }
   const std::string since = ops::arithmetic_since(number, run_.device.context, model);
   if (since.empty() && number <= now) return "";

@@ -579,3 +579,8 @@ int atomicMax(int* to, int value) {
   *to = std::max(before, value);
   return before;
 }
+unsigned atomicInc(unsigned* to, unsigned most) {
+  const unsigned before = *to;
+  *to = before >= most ? 0 : before + 1;
+  return before;
+}

@@ -102,6 +102,10 @@ T __ldg(const T* from) {
   return *from;
 }
 template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
 T __ldcs(const T* from) {
   return *from;
 }
@@ -147,6 +151,7 @@ using std::isfinite;
 int atomicAdd(int* to, int value);
 unsigned atomicAdd(unsigned* to, unsigned value);
 int atomicMax(int* to, int value);
+unsigned atomicInc(unsigned* to, unsigned most);
 // NOLINTEND
 
 namespace trireme::emulator {

@@ -9,6 +9,10 @@ namespace trireme::testing {
 // Ends the test program as skipped (status 77) if there is no such device.
 ops::Context make_test_context();
 
+// Makes the threads and blocks of an emulated GPU run in an order drawn from the seed; 0: in the
+// order of their numbers. On other devices it does nothing.
+void draw_order(std::uint64_t seed);
+
 // Returns the emulated GPU's matrix products: a cuBLASLt that multiplies on the host. Returns null
 // in a build without CUDA.
 std::shared_ptr<ops::MatmulEngine> make_emulated_matmul();

@@ -40,7 +40,13 @@ ops::Context make_test_context() {
   ctx.matmul = make_emulated_matmul();
   ctx.step_state = ops::make_step_state(ctx);
   ops::write_step_state(ctx, {});
+  ctx.block_counters = ctx.allocate({ops::kBlockCounters}, DType::kI32, MemoryUse::kWorkspace);
+  std::memset(ctx.block_counters.raw(), 0, ctx.block_counters.bytes());
   return ctx;
+}
+
+void draw_order(std::uint64_t seed) {
+  emulator::set_order(seed);
 }
 
 void upload(ops::Context&, const void* from, const Tensor& to) {

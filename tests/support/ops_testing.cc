@@ -206,6 +206,12 @@ void expect_close(const Tensor& x, const Values& reference, double tolerance,
   EXPECT_LE(error, tolerance) << what;
 }
 
+void OpsTest::TearDown() {
+  if (!ctx.block_counters.defined()) return;
+  const std::string bits = bits_of(ctx.block_counters);
+  EXPECT_EQ(bits.find_first_not_of('\0'), std::string::npos);
+}
+
 std::string dtype_name(const ::testing::TestParamInfo<DType>& info) {
   return std::string(name_of(info.param));
 }

@@ -61,6 +61,9 @@ class OpsTest : public ::testing::TestWithParam<DType> {
     return rounded(random_values(seed, n, scale), dtype());
   }
 
+  // Every operation leaves the counters of blocks as it found them.
+  void TearDown() override;
+
   // Sets the state that operations read.
   void set(const ops::StepState& state) { ops::write_step_state(ctx, state); }
 

@@ -16,6 +16,7 @@ namespace trireme::ops {
 struct Arithmetic {
   DType compute = DType::kF32;
   std::int64_t classes = 0;  // of a rank, in a loss that works through slices of rows; else 0
+  bool batch_norms = false;
 };
 
 struct ArithmeticChange {

@@ -42,6 +42,8 @@ struct StepInputs {
   float gradient_scale = 1.0f;
 };
 
+inline constexpr std::int64_t kBlockCounters = 1024;
+
 // Passed by reference through a step. One context serves one stream, and its operations run in
 // order. On a CPU an operation is done when it returns.
 struct Context {
@@ -61,6 +63,9 @@ struct Context {
   int threads = 1;                        // threads of an operation on a CPU
   int host_threads = 1;    // threads of the host if the device is a GPU: see host_parallel
   bool any_order = false;  // a GPU's library may add up attention's gradients in any order
+  // kBlockCounters in device memory, zero before and after each operation: with them a kernel's
+  // blocks find out which of them ends last. Undefined on a CPU.
+  Tensor block_counters;
   // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
   // be equal on all ranks. 0 on a CPU.
   std::int64_t gpu_memory = 0;

@@ -45,6 +45,13 @@ void convolution_backward_input(Context& ctx, const ConvolutionShape& shape, con
 // dweight, dbias (fp32) += the gradients of weight and bias. Either may be undefined.
 void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                                  const Tensor& x, const Tensor& dweight, const Tensor& dbias);
+// dx = the gradient of x, and dweight (fp32) += that of weight, with the bits of the two calls
+// above.
+void convolution_backward(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
+                          const Tensor& x, const Tensor& weight, const Tensor& dx,
+                          const Tensor& dweight);
+// Whether that takes less time than two calls.
+bool convolution_backward_is_one_pass(const Context& ctx, const ConvolutionShape& shape);
 
 // The library that computes convolutions on this device where it supports them, in a few words
 // ("cuDNN 9.19.0"), or "matrix products".

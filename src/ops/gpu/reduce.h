@@ -143,21 +143,22 @@ __device__ inline void sum_part_of_chunks(const T* x, std::int64_t rows, std::in
 }
 
 // The sum of a column of parts (count, columns), in an order that depends on `count` alone. Threads
-// with threadIdx.y 0 get it, the others 0. For blocks of 32 columns x kRowsAtOnce.
+// with threadIdx.y 0 get it, the others 0. For blocks of 32 columns x kLines.
+template <int kLines = kRowsAtOnce>
 __device__ inline float sum_of_parts(const float* parts, std::int64_t count, std::int64_t columns,
                                      std::int64_t column) {
-  TRIREME_SHARED(float, sums, 32 * kRowsAtOnce);
+  TRIREME_SHARED(float, sums, 32 * kLines);
   float sum = 0.0f;
   if (column < columns) {
 #pragma unroll 16
-    for (std::int64_t part = threadIdx.y; part < count; part += kRowsAtOnce) {
+    for (std::int64_t part = threadIdx.y; part < count; part += kLines) {
       sum += parts[part * columns + column];
     }
   }
   sums[threadIdx.y * 32 + threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0) return 0.0f;
-  for (int y = 1; y < kRowsAtOnce; ++y) sum += sums[y * 32 + threadIdx.x];
+  for (int y = 1; y < kLines; ++y) sum += sums[y * 32 + threadIdx.x];
   return sum;
 }
 

@@ -154,6 +154,28 @@ __device__ inline void store_four(Half* to, const float (&v)[4]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(pack_fp16(v[0], v[1]), pack_fp16(v[2], v[3]));
 }
 
+// Two elements, at an address that is a multiple of their size.
+__device__ inline void load_pair(const float* from, float (&v)[2]) {
+  const float2 pair = *reinterpret_cast<const float2*>(from);
+  v[0] = pair.x, v[1] = pair.y;
+}
+__device__ inline void load_pair(const BFloat16* from, float (&v)[2]) {
+  const unsigned pair = *reinterpret_cast<const unsigned*>(from);
+  v[0] = low_bf16(pair), v[1] = high_bf16(pair);
+}
+__device__ inline void load_pair(const Half* from, float (&v)[2]) {
+  unpack_fp16(*reinterpret_cast<const unsigned*>(from), v[0], v[1]);
+}
+__device__ inline void store_pair(float* to, const float (&v)[2]) {
+  *reinterpret_cast<float2*>(to) = make_float2(v[0], v[1]);
+}
+__device__ inline void store_pair(BFloat16* to, const float (&v)[2]) {
+  *reinterpret_cast<unsigned*>(to) = pack_bf16(v[0], v[1]);
+}
+__device__ inline void store_pair(Half* to, const float (&v)[2]) {
+  *reinterpret_cast<unsigned*>(to) = pack_fp16(v[0], v[1]);
+}
+
 // `vector`: the address is a multiple of 16 bytes whenever a whole chunk is left. Elements beyond
 // `left` are read as 0 and are not written.
 template <class T>

@@ -29,6 +29,32 @@ inline Tensor parts_of_row_sums(Context& ctx, int sums, std::int64_t rows, std::
                       MemoryUse::kWorkspace);
 }
 
+// Two values of each column over all rows, made in one launch (column_pairs.h). A block of up to
+// kThreads threads takes a part of the rows of a group of columns: `lines` threads for each of
+// `lanes` chunks of kChunk columns. All this depends on the shape alone.
+struct ColumnPairs {
+  static constexpr std::int64_t kThreads = 512, kMostLanes = 32, kChunk = 8;
+  static constexpr std::int64_t kMostBlocks = 256;  // two for each multiprocessor of a large GPU
+
+  std::int64_t groups, lanes, lines, parts, per_part;
+
+  static ColumnPairs of(std::int64_t rows, std::int64_t columns) {
+    const std::int64_t chunks = blocks_for(columns, kChunk);
+    const std::int64_t lanes = blocks_for(chunks, blocks_for(chunks, kMostLanes));
+    const std::int64_t groups = blocks_for(chunks, lanes), lines = kThreads / lanes;
+    const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / groups);
+    const std::int64_t at_once = lines * 4;
+    const std::int64_t per_part = blocks_for(blocks_for(rows, most), at_once) * at_once;
+    return {groups, lanes, lines, blocks_for(rows, per_part), per_part};
+  }
+  // Columns with those that fill up the last group.
+  std::int64_t width() const { return groups * lanes * kChunk; }
+};
+inline Tensor parts_of_column_pairs(Context& ctx, std::int64_t rows, std::int64_t columns) {
+  const ColumnPairs pairs = ColumnPairs::of(rows, columns);
+  return ctx.allocate({pairs.parts, 2, pairs.width()}, DType::kF32, MemoryUse::kWorkspace);
+}
+
 inline Tensor sums_of_columns(Context& ctx, std::int64_t columns) {
   return ctx.allocate({columns}, DType::kF32, MemoryUse::kWorkspace);
 }
@@ -88,12 +114,71 @@ inline Tensor deltas_of_attention(Context& ctx, const AttentionShape& shape) {
                       MemoryUse::kWorkspace);
 }
 
-// The gradient of a depthwise convolution's weights: sums over the pixels of the output, apart for
-// each tap. (taps, parts, channels)
+// A depthwise convolution of 3 x 3 by tiles: each is a rectangle of one picture, and a block goes
+// through some tiles for the same channels. All this depends on the shape alone.
+struct DepthwiseTiles {
+  static constexpr std::int64_t kChunk = 8, kMostChannels = 64, kThreads = 224;
+  static constexpr std::int64_t kMostBlocks = 512;
+
+  int groups, channels;  // of a block: a multiple of kChunk
+  int height, width;     // of a tile
+  int down, across;      // tiles of a picture
+  int positions;         // columns of a tile that a block takes at a time
+  std::int64_t tiles, parts, per_part;
+
+  static bool fit(const ConvolutionShape& s) {
+    return s.depthwise() && s.kernel_height == 3 && s.kernel_width == 3 && s.stride <= 2;
+  }
+  // Tiles of the output.
+  static DepthwiseTiles forward(const ConvolutionShape& s) {
+    return of(s, s.out_height(), s.out_width());
+  }
+  // Tiles of the input, in squares of stride x stride pixels. The first pixel of square n is n x
+  // stride - padding.
+  static DepthwiseTiles backward(const ConvolutionShape& s) {
+    return of(s, squares(s, s.height), squares(s, s.width));
+  }
+  static std::int64_t first_square(std::int64_t padding, std::int64_t stride) {
+    return padding / stride;
+  }
+
+ private:
+  static std::int64_t squares(const ConvolutionShape& s, std::int64_t pixels) {
+    return (pixels - 1 + s.padding) / s.stride - first_square(s.padding, s.stride) + 1;
+  }
+  static DepthwiseTiles of(const ConvolutionShape& s, std::int64_t rows, std::int64_t columns) {
+    const auto share = [](std::int64_t n, std::int64_t most) {
+      return blocks_for(n, blocks_for(n, most));
+    };
+    const std::int64_t chunks = blocks_for(s.in_channels, kChunk);
+    const std::int64_t of_block = share(chunks, kMostChannels / kChunk);
+    const std::int64_t groups = blocks_for(chunks, of_block), lanes = of_block * kChunk / 2;
+    const std::int64_t height = share(rows, 8), width = share(columns, 14 / s.stride);
+    const std::int64_t down = blocks_for(rows, height), across = blocks_for(columns, width);
+    const std::int64_t tiles = s.batch * down * across;
+    const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / groups);
+    const std::int64_t per_part = blocks_for(tiles, most);
+    const auto whole = [](std::int64_t n) { return static_cast<int>(n); };
+    return {whole(groups),
+            whole(of_block * kChunk),
+            whole(height),
+            whole(width),
+            whole(down),
+            whole(across),
+            whole(share(width, kThreads / lanes)),
+            tiles,
+            blocks_for(tiles, per_part),
+            per_part};
+  }
+};
+
+// The gradient of a depthwise convolution's weights: sums over the pixels, apart for each tap.
+// (taps, parts, channels)
 inline Tensor parts_of_taps(Context& ctx, const ConvolutionShape& shape) {
   const std::int64_t pixels = shape.out_pixels();
-  return ctx.allocate({shape.taps(), blocks_for(pixels, rows_of_part(pixels)), shape.in_channels},
-                      DType::kF32, MemoryUse::kWorkspace);
+  const std::int64_t parts = DepthwiseTiles::fit(shape) ? DepthwiseTiles::backward(shape).parts
+                                                        : blocks_for(pixels, rows_of_part(pixels));
+  return ctx.allocate({shape.taps(), parts, shape.in_channels}, DType::kF32, MemoryUse::kWorkspace);
 }
 
 // What a classification keeps: the loss of each row, its largest logit and its sum of exponentials.

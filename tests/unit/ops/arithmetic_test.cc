@@ -45,7 +45,10 @@ TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
   EXPECT_EQ(ops::arithmetic_since(3, gpu, fp16), "");  // no such loss
   const ops::Context on_gpu = ops::make_dry_cuda_context(std::int64_t{1} << 30);
   EXPECT_NE(ops::arithmetic_since(4, on_gpu, fp32), "");
+  const ops::Arithmetic norms{.batch_norms = true};
+  EXPECT_NE(ops::arithmetic_since(5, on_gpu, norms), "");
   EXPECT_EQ(ops::arithmetic_since(5, on_gpu, fp32), "");
+  EXPECT_EQ(ops::arithmetic_since(5, own, norms), "");
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "trireme/ops/batch_norm.h"
 
@@ -49,6 +51,84 @@ TEST_P(BatchNorms, ALargeMeanDoesNotCancel) {
   const Values got = testing::values_of(moments);
   for (std::size_t c = 0; c < kColumns; ++c) {
     EXPECT_NEAR(got[kColumns + c], expected[kColumns + c], 1e-4 * expected[kColumns + c]) << c;
+  }
+}
+
+// In fp32 a sum of squares would keep no digit of this variance.
+TEST_P(BatchNorms, ALargeOffsetKeepsTheVariance) {
+  if (dtype() != DType::kF32) GTEST_SKIP() << "16 bits keep no deviation at this offset";
+  constexpr std::int64_t kMany = 6000, kFew = 5;
+  Values shifted = random(1, kMany * kFew);
+  for (double& value : shifted) value += 1e4;
+  // A first value far from the others, as at the border of a picture.
+  shifted[2] = 0.0;
+  shifted = testing::rounded(shifted, dtype());
+  const Tensor few = testing::make_output(ctx, {2, kFew}, DType::kF32);
+  ops::batch_moments(ctx, tensor(shifted, {kMany, kFew}), few);
+  const Values expected = testing::reference::batch_moments(shifted, kFew);
+  const Values got = testing::values_of(few);
+  // A CPU merges means that were rounded at this offset; a GPU takes the first row off them before.
+  const double deviation = ctx.device.kind == DeviceKind::kCpu ? 2e-4 : 1e-5;
+  for (std::size_t c = 0; c < kFew; ++c) {
+    EXPECT_NEAR(got[c], expected[c], 1e-6 * expected[c]) << c;
+    EXPECT_NEAR(got[kFew + c], expected[kFew + c], deviation * expected[kFew + c]) << c;
+  }
+}
+
+// One row, several parts of the rows, several groups of columns, chunks that are not whole.
+constexpr std::pair<std::int64_t, std::int64_t> kExtents[] = {
+    {1, 1}, {1, 264}, {2, 8}, {37, 3}, {5000, 3}, {1300, 16}, {700, 144}, {131, 1280}, {90, 1285}};
+
+TEST_P(BatchNorms, AnyExtents) {
+  for (const auto& [rows, columns] : kExtents) {
+    const std::string name = std::to_string(rows) + " x " + std::to_string(columns);
+    const Values in = random(1, rows * columns), w = random(2, columns), b = random(3, columns);
+    const Values d = random(4, rows * columns);
+    const Tensor in_t = tensor(in, {rows, columns}), d_t = tensor(d, {rows, columns});
+    const Tensor of_in = testing::make_output(ctx, {2, columns}, DType::kF32);
+    const Tensor both = testing::make_output(ctx, {2, columns}, DType::kF32);
+    ops::batch_moments(ctx, in_t, of_in);
+    const Values m = testing::reference::batch_moments(in, columns);
+    testing::expect_close(of_in, m, tolerance("batch_norm_saved"), name);
+    for (const bool adds : {false, true}) {
+      const ops::BatchNorm relu{of_in, tensor(w, {columns}), tensor(b, {columns}),
+                                static_cast<float>(kEpsilon), ops::kRelu};
+      const Tensor out = output({rows, columns});
+      ops::batch_norm(ctx, relu, in_t, adds ? d_t : Tensor(), out);
+      ops::batch_norm_backward_sums(ctx, relu, d_t, in_t, adds ? out : Tensor(), both);
+      const Values made = testing::values_of(out);
+      Values expected(static_cast<std::size_t>(2 * columns), 0.0);
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        const std::size_t c = i % static_cast<std::size_t>(columns), n = expected.size() / 2;
+        if (made[i] <= 0.0) continue;
+        expected[c] += d[i];
+        expected[n + c] += d[i] * (in[i] - m[c]) / std::sqrt(m[n + c] + kEpsilon);
+      }
+      testing::expect_close(both, expected, tolerance("batch_norm_sums"), name);
+    }
+  }
+}
+
+// Whichever block ends last.
+TEST_P(BatchNorms, SumsDoNotFollowTheOrderOfBlocks) {
+  for (const auto& [rows, columns] : kExtents) {
+    const Tensor in = tensor(random(1, rows * columns), {rows, columns});
+    const Tensor d = tensor(random(4, rows * columns), {rows, columns});
+    const Tensor w = tensor(random(2, columns), {columns});
+    const Tensor of_in = testing::make_output(ctx, {2, columns}, DType::kF32);
+    const Tensor both = testing::make_output(ctx, {2, columns}, DType::kF32);
+    const ops::BatchNorm relu{of_in, w, w, static_cast<float>(kEpsilon), ops::kRelu};
+    std::string bits;
+    for (const std::uint64_t seed : {0, 1, 2, 3, 4}) {
+      testing::draw_order(seed);
+      ops::batch_moments(ctx, in, of_in);
+      ops::batch_norm_backward_sums(ctx, relu, d, in, Tensor(), both);
+      const std::string now = testing::bits_of(of_in) + testing::bits_of(both);
+      if (!bits.empty()) {
+        EXPECT_EQ(now, bits) << rows << " x " << columns << ", seed " << seed;
+      }
+      bits = now;
+    }
   }
 }
 

@@ -30,6 +30,18 @@ const Named kShapes[] = {
     {"depthwise with a stride", {2, 7, 8, 32, 32, 3, 3, 2, 1, 32}},
     {"depthwise of 5 x 5", {1, 5, 5, 16, 16, 5, 5, 1, 2, 16}},
     {"depthwise without padding", {1, 5, 4, 9, 9, 2, 3, 2, 0, 9}},
+    {"depthwise of several tiles", {2, 19, 31, 70, 70, 3, 3, 1, 1, 70}},
+    {"depthwise of several tiles with a stride", {2, 33, 31, 136, 136, 3, 3, 2, 1, 136}},
+    {"depthwise of even extents with a stride", {1, 18, 16, 24, 24, 3, 3, 2, 1, 24}},
+    {"depthwise of one pixel", {3, 1, 1, 8, 8, 3, 3, 1, 1, 8}},
+    {"depthwise of one pixel with a stride", {1, 1, 1, 3, 3, 3, 3, 2, 1, 3}},
+    {"depthwise of one line", {1, 1, 40, 16, 16, 3, 3, 1, 1, 16}},
+    {"depthwise of inner pixels", {2, 9, 17, 16, 16, 3, 3, 1, 0, 16}},
+    {"depthwise of inner pixels with a stride", {1, 10, 9, 16, 16, 3, 3, 2, 0, 16}},
+    {"depthwise beyond the edges", {1, 5, 6, 16, 16, 3, 3, 1, 3, 16}},
+    {"depthwise beyond the edges with a stride", {1, 5, 6, 16, 16, 3, 3, 2, 2, 16}},
+    {"depthwise of three pixels beyond with a stride", {1, 4, 5, 16, 16, 3, 3, 2, 3, 16}},
+    {"depthwise with a stride of 3", {1, 8, 8, 16, 16, 3, 3, 3, 1, 16}},
 };
 
 class Convolution : public testing::OpsTest {
@@ -106,7 +118,8 @@ TEST_P(Convolution, Gradients) {
 TEST_P(Convolution, InParts) {
   const ConvolutionShape dense{40, 12, 12, 24, 8, 3, 3, 1, 1, 1};
   const ConvolutionShape each{40, 12, 12, 24, 24, 3, 3, 1, 1, 24};
-  for (const ConvolutionShape& shape : {dense, each}) {
+  const ConvolutionShape many{70, 3, 3, 520, 520, 3, 3, 2, 1, 520};
+  for (const ConvolutionShape& shape : {dense, each, many}) {
     if (!has(shape)) continue;
     const Values x = random(1, in(shape)), weight = random(2, shape.weight().elements(), 0.3);
     const Values dy = random(4, out(shape));
@@ -147,6 +160,26 @@ TEST_P(Convolution, OwnKernelsDoNotFollowTheThreads) {
   }
 }
 
+// In whatever order blocks run.
+TEST_P(Convolution, BothGradientsAtOnceHaveTheSameBits) {
+  for (const auto& [name, shape] : kShapes) {
+    if (!has(shape)) continue;
+    const Tensor x = tensor(random(1, in(shape)), shape.input());
+    const Tensor dy = tensor(random(4, out(shape)), shape.output());
+    const Tensor weight = tensor(random(2, shape.weight().elements()), shape.weight());
+    const Tensor dx = output(shape.input()), both = output(shape.input());
+    const Tensor dweight = testing::make_zeros(ctx, shape.weight(), DType::kF32);
+    const Tensor same = testing::make_zeros(ctx, shape.weight(), DType::kF32);
+    testing::draw_order(7);
+    ops::convolution_backward_input(ctx, shape, dy, weight, dx);
+    ops::convolution_backward_weight(ctx, shape, dy, x, dweight, Tensor());
+    testing::draw_order(8);
+    ops::convolution_backward(ctx, shape, dy, x, weight, both, same);
+    EXPECT_EQ(testing::bits_of(both), testing::bits_of(dx)) << name;
+    EXPECT_EQ(testing::bits_of(same), testing::bits_of(dweight)) << name;
+  }
+}
+
 TEST_P(Convolution, RefusesWhatDoesNotFit) {
   const ConvolutionShape shape{2, 6, 5, 4, 8, 3, 3, 1, 1, 1};
   const Tensor x = output(shape.input()), weight = output(shape.weight());
@@ -160,6 +193,13 @@ TEST_P(Convolution, RefusesWhatDoesNotFit) {
   refuses([&] { ops::convolution_backward_weight(ctx, shape, y, y, dweight, {}); });
   refuses([&] { ops::convolution_backward_weight(ctx, shape, y, x, x, {}); });
   refuses([&] { ops::convolution_backward_weight(ctx, shape, y, x, dweight, x); });
+  const ConvolutionShape each{2, 6, 5, 4, 4, 3, 3, 1, 1, 4};
+  const Tensor w = output(each.weight()), dw = testing::make_zeros(ctx, w.shape(), DType::kF32);
+  refuses([&] { ops::convolution_backward(ctx, each, y, x, w, x, dw); });
+  refuses([&] { ops::convolution_backward(ctx, each, x, y, w, x, dw); });
+  refuses([&] { ops::convolution_backward(ctx, each, x, x, x, x, dw); });
+  refuses([&] { ops::convolution_backward(ctx, each, x, x, w, y, dw); });
+  refuses([&] { ops::convolution_backward(ctx, each, x, x, w, x, x); });
   const DType other = dtype() == DType::kBF16 ? DType::kF16 : DType::kBF16;
   const Tensor mixed = testing::make_zeros(ctx, shape.weight(), other);
   refuses([&] { ops::convolution(ctx, shape, x, mixed, {}, y); });

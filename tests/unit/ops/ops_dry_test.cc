@@ -173,6 +173,12 @@ const Family kFamilies[] = {
        ops::convolution(ctx, shape, x, weight, o.typed({40}), y);
        ops::convolution_backward_input(ctx, shape, y, weight, x);
        ops::convolution_backward_weight(ctx, shape, y, x, dweight, o.fp32({40}));
+       ops::convolution_backward(ctx, shape, y, x, weight, o.typed(shape.input()), dweight);
+       const ops::ConvolutionShape wide{2, 9, 9, 40, 40, 5, 5, 1, 2, 40};
+       const Tensor w = o.typed(wide.weight()), dw = o.fp32(wide.weight()),
+                    z = o.typed(wide.output());
+       ops::convolution_backward_weight(ctx, wide, z, x, dw, {});
+       ops::convolution_backward(ctx, wide, z, x, w, o.typed(wide.input()), dw);
      }},
     {"convolution",
      [](Context& ctx, const Operands& o) {
