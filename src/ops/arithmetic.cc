@@ -38,8 +38,7 @@ constexpr ArithmeticChange kChanges[] = {
      has_many_classes},
     {4,
      "losses over a vocabulary on GPUs take up to 16,384 rows at a time, and one kernel where a "
-     "row "
-     "is longer than shared memory",
+     "row is longer than shared memory",
      has_loss_on_gpu},
     {5,
      "on GPUs the sums of norms' gradients have another order, and without tensor ranks attention "
