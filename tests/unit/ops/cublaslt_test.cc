@@ -132,7 +132,8 @@ TEST_F(CublasLt, Tf32OnRequestAndForFp32Alone) {
 }
 
 TEST_F(CublasLt, LeavesMultiprocessorsToOthers) {
-  const cuda::DeviceProperties device = {.multiprocessors = 132};
+  cuda::DeviceProperties device;
+  device.multiprocessors = 132;
   EXPECT_EQ(ops::product_settings(device, {}).multiprocessors, 0);
   for (const int spared : {0, 16}) {
     ops::Context ctx = context(ops::product_settings(device, {.spared = spared}));
