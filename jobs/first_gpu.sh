@@ -56,8 +56,9 @@ cuda-tests :: 5 :: 60 :: - :: cuda_gpu_test --gtest_brief=1
 nccl-tests :: 10 :: 90 :: - :: nccl_gpu_test --gtest_brief=1
 nccl-tuner :: 10 :: 90 :: - :: "$FIRST_GPU" tuner 1 nccl_gpu_test --gtest_brief=1
 bench-step :: 20 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --repeats 20 --json step.json
-bench-graphs :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
-bench-step-any-order :: 20 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --any-order true --repeats 20 --json step.json
+bench-graphs :: 30 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
+bench-step-any-order :: 15 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --any-order true --repeats 20 --json step.json
+bench-step-logits :: 15 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --logits bf16 --repeats 20 --json step.json
 bench-kernels :: 10 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --kernels true --repeats 5 --json step.json
 bench-kernels-pictures :: 10 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --kernels true --repeats 5 --json step.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
