@@ -460,7 +460,7 @@ bundle() {
     tar -xzf "$build"/trireme-*-cuda.tar.gz -C "$top" --strip-components 1
   fi
   mkdir -p "$top"/{jobs,perf,tests/mpi,tests/support}
-  cp "$self" "$top/jobs/"
+  cp "$self" "$home/jobs/first_gpus.sh" "$top/jobs/"
   cp "$home"/perf/train_step.sh "$home"/perf/*_step_torch.py "$top/perf/"
   cp "$home/tests/mpi/device_train_test.py" "$top/tests/mpi/"
   cp "$home"/tests/support/{cli_testing,torch_pictures}.py "$top/tests/support/"
