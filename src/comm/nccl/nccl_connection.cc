@@ -23,10 +23,10 @@ std::string why_not(const NcclTuning& tuning, int version) {
   };
   for (const Need& need :
        {Need{tuning.traffic_class.has_value(), "nccl.traffic_class", 22600},
-        Need{!tuning.policy.empty(), "nccl.policy", tuning.policy == "zero" ? 22800 : 22700},
-        Need{tuning.nvls_channels.has_value(), "nccl.nvls_channels", 22700},
         Need{tuning.collnet.has_value(), "nccl.collnet", 22700},
-        Need{tuning.channels_per_peer.has_value(), "nccl.channels_per_peer", 22800}}) {
+        Need{tuning.channels_per_peer.has_value(), "nccl.channels_per_peer", 22800},
+        Need{!tuning.policy.empty(), "nccl.policy", tuning.policy == "zero" ? 22800 : 22700},
+        Need{tuning.nvls_channels.has_value(), "nccl.nvls_channels", 22700}}) {
     if (need.used && version < need.oldest) {
       return fmt::format("{} needs NCCL {} or newer, but this is {}: leave it out", need.key,
                          version_text(need.oldest), version_text(version));
