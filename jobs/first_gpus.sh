@@ -115,22 +115,24 @@ train() {
   shift 2
   local given=(--batch.global "$((batch * gpus))")
   [[ " $* " != *" --batch.global "* ]] || given=()
-  "$self" on "$gpus" trireme train --data.train "$DATA/train.h5" --run.folder "$name" --run.steps 30 --run.device cuda \
-    --run.precision "$precision" --model.preset "$model" --model.context "$context" --batch.micro "$batch" \
+  "$self" on "$gpus" trireme train --data.train "$DATA/train.h5" --run.folder "$name" --run.steps 30 \
+    --run.device cuda --run.precision "$precision" --model.preset "$model" --model.context "$context" --batch.micro "$batch" \
     "${given[@]}" --eval.every 0 --log.every 1 "$@" < /dev/null > "$name.log" || {
     local status=$?
     tail -n 5 "$name.log"
     return $status
   }
   sed -n 's/.*"step_s":\([0-9.e-]*\).*/\1/p' "$name/metrics.jsonl" | tail -n 10 | sort -g |
-    awk -v name="$name" '{ s[NR] = $1 } END { printf "%-24s %9.2f ms a step, the median of %d\n", name, 1e3 * s[int((NR + 1) / 2)], NR }'
+    awk -v name="$name" '{ s[NR] = $1 }
+      END { printf "%-24s %9.2f ms a step, the median of %d\n", name, 1e3 * s[int((NR + 1) / 2)], NR }'
 }
 
 # The same 20 steps on one GPU and on every layout of N: fails where a loss differs by more than a thousandth.
 layouts() {
   local gpus=$1 name layout bad=0 half=$(($1 / 2))
   local flags=(--data.train "$DATA/train.h5" --run.steps 20 --run.precision fp32 --run.device cuda
-    --model.layers 4 --model.heads 4 --model.width "$width" --model.context 128 --batch.global 16 --batch.micro 1 --optim.lr 1e-3
+    --model.layers 4 --model.heads 4 --model.width "$width" --model.context $((context < 128 ? context : 128))
+    --batch.global 16 --batch.micro 1 --optim.lr 1e-3
     --schedule.warmup 5 --eval.every 0 --log.every 1)
   "$self" on 1 trireme train "${flags[@]}" --run.folder one < /dev/null > one.log || { tail -n 3 one.log; return 1; }
   while read -r name layout; do
@@ -143,7 +145,8 @@ layouts() {
     paste <(losses one) <(losses "$name") | awk -v name="$name" '
       $1 !~ /^-?[0-9.]+/ || $2 !~ /^-?[0-9.]+/ { bad++; n++; next }
       { d = ($2 - $1) / $1; if (d < 0) d = -d; if (d > most) most = d; if (!(d <= 1e-3)) bad++; n++ }
-      END { printf "%-12s %d steps, largest difference %.2g, allowed 0.001\n", name, n, most; exit n != 20 || bad > 0 }' || bad=1
+      END { printf "%-12s %d steps, largest difference %.2g, allowed 0.001\n", name, n, most
+            exit n != 20 || bad > 0 }' || bad=1
   done << TEXT
 data --grid.data $gpus
 graphs --grid.data $gpus --cuda.graphs true
@@ -192,7 +195,11 @@ killed() {
   pid=$(pgrep -n -f "run.folder cut " || true)
   [[ -n $pid ]] || { echo "no rank was found to kill"; return 1; }
   kill -9 "$pid"
-  timeout 120 tail --pid="$runner" -f /dev/null || { echo "the run goes on without its rank"; kill -9 "$runner"; return 1; }
+  timeout 120 tail --pid="$runner" -f /dev/null || {
+    echo "the run goes on without its rank"
+    kill -9 "$runner"
+    return 1
+  }
   wait "$runner" || status=$?
   [[ $status -ne 0 ]] || { echo "the run ended with 0"; return 1; }
   echo "ended with $status: $(tail -n 1 cut.log)"
