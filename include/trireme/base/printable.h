@@ -9,8 +9,8 @@
 namespace trireme {
 
 // Returns the text without anything that a terminal would act on: control characters, those that
-// end lines or turn the direction of text, and bytes that are not UTF-8 become \n, \t, \r or \xNN. All other text stays, so text that is already printable
-// is returned unchanged.
+// end lines or turn the direction of text, and bytes that are not UTF-8 become \n, \t, \r or \xNN.
+// All other text stays, so text that is already printable is returned unchanged.
 std::string printable(std::string_view text);
 
 // The same, cut to at most `most` characters: a longer text keeps its beginning and its end, with
