@@ -56,11 +56,12 @@ cuda-tests :: 5 :: 60 :: - :: cuda_gpu_test --gtest_brief=1
 nccl-tests :: 10 :: 90 :: - :: nccl_gpu_test --gtest_brief=1
 nccl-tuner :: 10 :: 90 :: - :: "$FIRST_GPU" tuner 1 nccl_gpu_test --gtest_brief=1
 bench-step :: 20 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --repeats 20 --json step.json
-bench-graphs :: 30 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
+bench-graphs :: 20 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-any-order :: 15 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --any-order true --repeats 20 --json step.json
 bench-step-logits :: 15 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --logits bf16 --repeats 20 --json step.json
 bench-kernels :: 10 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --kernels true --repeats 5 --json step.json
 bench-kernels-pictures :: 10 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --kernels true --repeats 5 --json step.json
+bench-products :: 9 :: 120 :: - :: printf '[model]\npreset = gpt2-124m\ncontext = 1024\n[batch]\nglobal = 64\nmicro = 64\n[run]\nprecision = bf16\ndevice = cuda\n' > products.ini; trireme bench products --config products.ini --write products.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
 torch :: 120 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda
 torch-pictures :: 90 :: 400 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --pictures
@@ -75,12 +76,13 @@ comm-tests :: 40 :: 240 :: - :: for ranks in 1 2 4; do mpiexec -n $ranks comm_gp
 bench-comm-mpi :: 30 :: 120 :: - :: mpiexec -n 2 trireme bench comm --device cuda --backend mpi --from 1K --to 64M
 bench-comm-nccl :: 30 :: 120 :: gpus :: mpiexec -n "$GPUS" trireme bench comm --device cuda --backend nccl --from 1K --to 1G
 nccl-tuner-gpus :: 30 :: 120 :: gpus :: "$FIRST_GPU" tuner "$GPUS" mpiexec -n "$GPUS" trireme bench comm --device cuda --backend nccl --from 1K --to 64M
-bench-ops-llama :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
+bench-ops-cold :: 20 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --graphs true --cold true
+bench-ops-llama :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
 bench-step-pictures :: 40 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-masked :: 40 :: 180 :: - :: trireme bench step --preset bert-base --batch 64 --context 512 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-qwen :: 40 :: 240 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype bf16 --device cuda --graphs true --repeats 10 || exit; done
 bench-micro :: 60 :: 240 :: - :: for micro in 1 2 4 8 16 32 64; do trireme bench step --preset gpt2-124m --batch 64 --micro $micro --context 1024 --dtype bf16 --device cuda --repeats 5 || exit; done
-bench-ops-pictures :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
+bench-ops-pictures :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
 memcheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool memcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
 racecheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool racecheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"

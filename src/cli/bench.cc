@@ -1,4 +1,4 @@
-// trireme bench comm|ops|step: the tables of study/bench.h.
+// trireme bench comm|ops|products|step: the tables of study/bench.h.
 #include <utility>
 #include <vector>
 
@@ -29,9 +29,10 @@ const std::vector<Bench>& benches() {
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "logits", "threads", "device", "any-order", "only",
-        "products", "repeats", "describe", "seconds", "json"},
+        "products", "graphs", "cold", "repeats", "describe", "seconds", "json"},
        check_bench_ops,
        bench_ops},
+      {"products", {"config", "write", "most", "repeats"}, check_bench_products, bench_products},
       {"step",
        {"preset",    "batch",     "context",   "dtype",  "logits",   "threads", "device",
         "backend",   "micro",     "pipeline",  "tensor", "schedule", "chunks",  "shard",
@@ -112,11 +113,21 @@ void declare_step(Options& options, BenchArguments::Step& given) {
               between(0, 3));
   options.add("same-bits", given.same_bits, "",
               "step: sums that have the same bits on every grid, as run.same_bits of train");
-  options.add("graphs", given.graphs, "", "step: on a GPU, as a CUDA graph, but for its phases");
   options.add(
       "kernels", given.kernels, "",
       "step: also what takes its time, in further steps without a graph: operations, and on "
       "a GPU kernels and the gaps between them");
+}
+
+void declare_products(Options& options, BenchArguments::Products& given) {
+  options.add("config", given.config, "file",
+              "products: of training, as train takes it; its GPUs time the products of its steps");
+  options.add("write", given.write, "file",
+              "products: with the fastest algorithm of each, for cuda.products of train; empty: "
+              "they are shown alone");
+  options.add("most", given.most, "algorithms",
+              "products: proposals of the library for each that are timed", between(1, 64));
+  options.paths({"config", "write"});
 }
 
 // What several measurements take, and --products.
@@ -125,6 +136,11 @@ void declare_shared(Options& options, BenchArguments& given) {
               "comm, ops: operations whose name holds this, for comm one of "
               "a list as in reduce,gather; empty: all");
   options.add("products", given.products, "", "ops: products of matrices alone");
+  options.add("graphs", given.graphs, "",
+              "on a GPU, as a CUDA graph; ops: of many runs of an operation, so that launches cost "
+              "nothing; step: but for its phases");
+  options.add("cold", given.cold, "",
+              "ops: on a GPU, each run after its cache has lost the operands");
   options.add(
       "describe", given.describe, "file",
       "ops: measures this machine by products and small models of its own, in fp32, bf16 and "
@@ -133,7 +149,7 @@ void declare_shared(Options& options, BenchArguments& given) {
               "comm: of all repeats of a size; auto: no limit; ops: of describe; auto: 100",
               above(0.0));
   options.add("repeats", given.repeats, "",
-              "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
+              "the median counts; auto: 20 for comm and products, 10 for ops, 5 for step",
               between(1, limits::kCount));
   options.add("threads", given.device.threads, "", "ops, step: of each rank; auto: its cores",
               between(1, limits::kThreads));
@@ -155,13 +171,16 @@ void declare_shared(Options& options, BenchArguments& given) {
 Work parse_bench(const Arguments& arguments) {
   BenchArguments given;
   std::vector<std::string> words;
-  Options options("trireme bench comm|ops|step [--KEY VALUE]...");
+  Options options("trireme bench comm|ops|products|step [--KEY VALUE]...");
   options.add_positional("WHAT", words,
                          "comm: collectives of the ranks that the launcher started; ops: the "
-                         "operations of a model, alone; step: a training step on made-up samples",
-                         {"comm", "ops", "step"});
+                         "operations of a model, alone; products: the algorithms of a GPU's "
+                         "library for the products of a model; step: a training step on made-up "
+                         "samples",
+                         {"comm", "ops", "products", "step"});
   declare_comm(options, given.comm);
   declare_model(options, given.model);
+  declare_products(options, given.of_products);
   declare_step(options, given.step);
   declare_shared(options, given);
   options.parse(arguments);
@@ -170,7 +189,7 @@ Work parse_bench(const Arguments& arguments) {
   refuse_flags_of_others("bench", bench, options, arguments);
   bench.check(given);
   check_backends(given.device);
-  begin_outputs({given.json, given.describe});
+  begin_outputs({given.json, given.describe, given.of_products.write});
   return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
             NamedOutput json(runtime, given.json);
             return bench.run(runtime, given, json);

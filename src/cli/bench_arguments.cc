@@ -63,7 +63,7 @@ Config training_of(const BenchArguments& given) {
   config.grid.chunks = given.step.chunks;
   config.shard.stage = given.step.shard;
   config.recompute.mode = given.step.recompute;
-  config.cuda.graphs = given.step.graphs;
+  config.cuda.graphs = given.graphs;
   return config;
 }
 

@@ -1,5 +1,5 @@
 // What `trireme bench` is asked for. Each measurement is in a file of its own: bench_comm.cc,
-// bench_ops.cc, bench_step.cc.
+// bench_ops.cc, bench_products.cc, bench_step.cc.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct BenchArguments {
     std::string recompute = "none", schedule = "1f1b";
     std::optional<int> micro, pipeline, tensor, chunks;
     int shard = 0;
-    bool graphs = false, same_bits = false, kernels = false;
+    bool same_bits = false, kernels = false;
   };
 
   // What several measurements take.
@@ -45,22 +45,29 @@ struct BenchArguments {
   std::optional<int> repeats;
   std::optional<double> seconds;
   std::string only, json;
+  bool graphs = false;
 
   Comm comm;
   Model model;
-  bool products = false;  // of ops
-  std::string describe;   // of ops: a file
+  bool products = false, cold = false;  // of ops
+  std::string describe;                 // of ops: a file
+  struct Products {
+    std::string config, write;  // files
+    int most = 8;
+  } of_products;
   Step step;
 };
 
 // Throws ConfigError for requests that no rank can fulfil, before any rank starts.
 void check_bench_comm(const BenchArguments& given);
 void check_bench_ops(const BenchArguments& given);
+void check_bench_products(const BenchArguments& given);
 void check_bench_step(const BenchArguments& given);
 
 // Collective over the ranks. Each prints its table on rank 0 and writes the same figures to `json`.
 ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given, NamedOutput& json);
 ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given, NamedOutput& json);
+ExitStatus bench_products(Runtime& runtime, const BenchArguments& given, NamedOutput& json);
 ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput& json);
 
 void print_on_first(const Runtime& runtime, const std::string& line);

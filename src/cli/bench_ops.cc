@@ -61,10 +61,10 @@ void check_bench_ops(const BenchArguments& given) {
     return;
   }
   if (!given.only.empty() || given.products || given.repeats || given.model.context ||
-      given.model.logits != "fp32" || !given.json.empty()) {
+      given.graphs || given.cold || given.model.logits != "fp32" || !given.json.empty()) {
     throw ConfigError(
-        "--describe measures operations of its own: leave out --only, --products, --repeats, "
-        "--context, --logits and --json");
+        "--describe measures operations of its own: leave out --only, --products, --graphs, "
+        "--cold, --repeats, --context, --logits and --json");
   }
 }
 
@@ -72,12 +72,19 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given, NamedOutput&
   ComputeDevice device = choose_compute_device(runtime, given.device);
   if (!given.describe.empty()) return describe(runtime, given, device);
   ops::Context& ctx = device.context;
+  if (!ctx.cuda && (given.graphs || given.cold)) {
+    throw ConfigError(fmt::format(
+        "--graphs and --cold of bench ops are of GPUs, and this computes on {}: leave them out",
+        device.description.empty() ? device.name : device.description));
+  }
   bench::OpsOptions options;
   options.model = model_of(given.model);
   options.batch = given.model.batch;
   options.dtype = compute_type(given.model.dtype);
   options.only = given.only;
   options.products = given.products;
+  options.cold = given.cold;
+  options.graphs = given.graphs;
   options.repeats = given.repeats.value_or(options.repeats);
   check_memory_here(
       dry_run_input(training_of(given), one_block_of_each(options.model), GridShape{}), runtime,

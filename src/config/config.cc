@@ -143,6 +143,11 @@ void check_same_bits(const Config& config) {
     throw ConfigError(
         "run.same_bits needs sums with one order: leave attention.deterministic false out");
   }
+  if (!config.cuda.products.empty()) {
+    throw ConfigError(
+        "run.same_bits needs products with one order of sums, which cuda.products chooses by time: "
+        "leave one out");
+  }
   if (config.comm.compress != "none") {
     throw ConfigError(fmt::format(
         "run.same_bits keeps bits where a run goes on, which comm.compress {} does not: "

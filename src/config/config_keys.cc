@@ -446,6 +446,12 @@ void add_cuda_keys(Options& options, Config::Cuda& cuda) {
               "on GPUs: products of matrices leave so many to communication that runs beside them "
               "(with nccl.max_channels as many)",
               between(0, 1024), OnChange::kRounding);
+  options.add("cuda.products", cuda.products, "",
+              "on GPUs: a file by trireme bench products, with the fastest algorithms of matrix "
+              "products; the first start records those that fit every rank, and later ones use "
+              "them again; empty: what cuBLASLt proposes",
+              {}, OnChange::kCompared);
+  options.paths({"cuda.products"});
 }
 
 void add_attention_keys(Options& options, Config::Attention& attention) {

@@ -102,18 +102,36 @@ Value TransformerBlock::fed(Tape& tape, const MicroBatch& batch, const Value& x)
   return finished(tape, batch, mlp_.forward(tape, x), 1);
 }
 
+// Whether a branch's result is added to the stream as it is.
+bool TransformerBlock::adds_results(const MicroBatch& batch) const {
+  const bool drops = batch.training && sizes_.dropout > 0.0f;
+  return !norms_branches(sizes_.layout) && !drops && sizes_.residual_scale == 1.0f;
+}
+
+Value TransformerBlock::add_attended(Tape& tape, const MicroBatch& batch, const Value& stream,
+                                     const Value& x) const {
+  if (adds_results(batch)) return attention_.forward(tape, batch, x, &stream);
+  return nn::add(tape, stream, attended(tape, batch, x));
+}
+
+Value TransformerBlock::add_fed(Tape& tape, const MicroBatch& batch, const Value& stream,
+                                const Value& x) const {
+  if (adds_results(batch)) return mlp_.forward(tape, x, &stream);
+  return nn::add(tape, stream, fed(tape, batch, x));
+}
+
 Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in) const {
   MicroBatch resized;
   if (sizes_.fixed_length) resized = with_length(given, sizes_.length);
   const MicroBatch& batch = sizes_.fixed_length ? resized : given;
   const Value& x = in[0];  // (B T, C)
-  // The last addition is a pass of its own: the next norm is behind a boundary between blocks.
+  // The next norm is behind a boundary between blocks, so the last addition is not part of it.
   switch (sizes_.layout) {
     case BlockLayout::kBefore:
     case BlockLayout::kBoth: {
       const Value first = attended(tape, batch, norm1_->forward(tape, x));
       const auto [sum, normed] = norm2_->forward_added(tape, x, first);
-      return {nn::add(tape, sum, fed(tape, batch, normed))};
+      return {add_fed(tape, batch, sum, normed)};
     }
     case BlockLayout::kBehindSum: {
       const Value middle = norm1_->forward_added(tape, x, attended(tape, batch, x)).normed;
@@ -126,9 +144,9 @@ Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in)
     case BlockLayout::kParallel:
     case BlockLayout::kParallelOneNorm: {
       const Value normed = norm1_->forward(tape, x);
-      const Value sum = nn::add(tape, x, attended(tape, batch, normed));
+      const Value sum = add_attended(tape, batch, x, normed);
       const Value for_mlp = norm2_ ? norm2_->forward(tape, x) : normed;
-      return {nn::add(tape, sum, fed(tape, batch, for_mlp))};
+      return {add_fed(tape, batch, sum, for_mlp)};
     }
   }
   throw InternalError("a block has an unknown layout");

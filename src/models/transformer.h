@@ -76,11 +76,18 @@ class TransformerBlock : public nn::Block {
   TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer,
                    const nn::LayerContext& context);
   std::optional<nn::Norm> norm(const nn::LayerContext& context, const char* name, bool there) const;
-  // What attention and MLP add to the stream; and what is done with the result of branch 0 or 1.
+  // What attention and MLP of x add to the stream; and what is done with the result of branch 0 or
+  // 1.
   nn::Value attended(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const;
   nn::Value fed(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const;
   nn::Value finished(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x,
                      int branch) const;
+  // The stream with that, in one product where the branch's result is added as it is.
+  nn::Value add_attended(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& stream,
+                         const nn::Value& x) const;
+  nn::Value add_fed(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& stream,
+                    const nn::Value& x) const;
+  bool adds_results(const nn::MicroBatch& batch) const;
 
   TransformerSizes sizes_;
   int layer_;

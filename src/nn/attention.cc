@@ -147,13 +147,14 @@ ops::AttentionShape Attention::shape(const MicroBatch& batch) const {
           .cap = options_.cap};
 }
 
-Value Attention::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
+Value Attention::forward(Tape& tape, const MicroBatch& batch, const Value& x,
+                         const Value* addend) const {
   Value qkv =
       qkv_->forward(tape, enter(tape, parallel_, x));  // (rows, (heads + 2 kv_heads) D), local
   if (norms_) qkv = norms_->forward(tape, shape(batch), qkv);
   if (!options_.rotations.near.frequencies.empty()) qkv = rotate(tape, batch, qkv);
-  return output_->forward(tape,
-                          batch.cache ? attend_cached(tape, batch, qkv) : attend(tape, batch, qkv));
+  return output_->forward(
+      tape, batch.cache ? attend_cached(tape, batch, qkv) : attend(tape, batch, qkv), addend);
 }
 
 Value Attention::rotate(Tape& tape, const MicroBatch& batch, const Value& qkv) const {

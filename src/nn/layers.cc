@@ -285,13 +285,15 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
   if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
 }
 
-Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
-  return forward(tape, x, x, [x = x.slot(), this](Tape& t, const Tensor& dy) {
+Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value* addend) const {
+  const auto to_x = [x = x.slot(), this](Tape& t, const Tensor& dy) {
     t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
-  });
+  };
+  return forward(tape, x, x, to_x, addend);
 }
 
-Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x) const {
+Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x,
+                                 const Value* addend) const {
   const auto to_pre = [pre = x.pre, bias_sums = x.bias_sums, this](Tape& t, const Tensor& dy) {
     const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
     if (bias_sums) {
@@ -302,31 +304,48 @@ Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activat
                                     bias_sums ? *bias_sums : Tensor());
     t.add_gradient(pre.slot(), dpre);
   };
-  return forward(tape, x.y, x.pre, to_pre);
+  return forward(tape, x.y, x.pre, to_pre, addend);
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source,
-                                 Tape::InputGradient input_gradient) const {
+                                 Tape::InputGradient input_gradient, const Value* addend) const {
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
   const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
-  // A GPU adds it within the product where that is no part of a sum over ranks. On a CPU that would
-  // save little, and change bits.
-  const Parameter* with_product =
-      parallel_.size() == 1 && ctx.device.kind != DeviceKind::kCpu ? bias_ : nullptr;
-  ops::linear(ctx, x.tensor(), weight, with_product ? with_product->weight() : Tensor(), partial);
+  // A GPU adds bias and addend within the product where that is no part of a sum over ranks. On a
+  // CPU that would save little, and change bits.
+  const bool adds = parallel_.size() == 1 && ctx.device.kind != DeviceKind::kCpu;
+  const Parameter* with_product = adds ? bias_ : nullptr;
+  const Tensor bias = with_product ? with_product->weight() : Tensor();
+  Values inputs{source};
+  if (adds && addend != nullptr) {
+    ops::linear_added(ctx, x.tensor(), weight, bias, addend->tensor(), partial);
+    inputs.push_back(*addend);
+    input_gradient = [to_source = std::move(input_gradient), to = addend->slot()](
+                         Tape& t, const Tensor& dy) {
+      to_source(t, dy);
+      t.add_gradient(to, dy);
+    };
+  } else {
+    ops::linear(ctx, x.tensor(), weight, bias, partial);
+  }
   std::vector<const Parameter*> parameters{weight_};
   if (with_product) parameters.push_back(with_product);
   const Value product = tape.record(
-      partial, {source}, std::move(input_gradient), parameters,
+      partial, inputs, std::move(input_gradient), parameters,
       [x = x.kept(), with_product, this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()), weight_->gradient(),
                                     with_product ? with_product->gradient() : Tensor());
       });
   const Value sum = leave(tape, parallel_, product);
-  if (!bias_ || with_product) return sum;
+  if (adds) return sum;
+  const Value y = bias_ ? with_bias(tape, sum) : sum;
+  return addend != nullptr ? add(tape, *addend, y) : y;
+}
+
+Value RowParallelLinear::with_bias(Tape& tape, const Value& sum) const {
   // In place: nothing else needs the sum without its bias.
-  ops::add_bias(ctx, sum.tensor(), bias_->weight());
+  ops::add_bias(tape.context(), sum.tensor(), bias_->weight());
   return tape.record(
       sum.tensor(), {sum},
       [sum = sum.slot()](Tape& t, const Tensor& dy) { t.add_gradient(sum, dy); }, {bias_},
@@ -348,13 +367,13 @@ Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t wi
                                               output_deviation);
 }
 
-Value Mlp::forward(Tape& tape, const Value& x) const {
+Value Mlp::forward(Tape& tape, const Value& x, const Value* addend) const {
   const Value inside = enter(tape, parallel_, x);  // (rows, C)
   if (activation_ == ActivationKind::kGelu) {
-    return down_->forward(tape, up_->forward_gelu(tape, inside));
+    return down_->forward(tape, up_->forward_gelu(tape, inside), addend);
   }
   if (activation_ == ActivationKind::kGeluErf) {
-    return down_->forward(tape, gelu_erf(tape, up_->forward(tape, inside)));
+    return down_->forward(tape, gelu_erf(tape, up_->forward(tape, inside)), addend);
   }
   ops::Context& ctx = tape.context();
   const bool gelu = activation_ == ActivationKind::kGeglu;
@@ -376,7 +395,7 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
     act(c, gate_up, again);
     return again;
   };
-  return down_->forward(tape, tape.can_remake(active, remake));
+  return down_->forward(tape, tape.can_remake(active, remake), addend);
 }
 
 }  // namespace trireme::nn

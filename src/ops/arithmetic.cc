@@ -48,6 +48,10 @@ constexpr ArithmeticChange kChanges[] = {
      "batch norms on GPUs, and the weights' gradients of depthwise convolutions, add up in another "
      "order",
      has_batch_norms_on_gpu},
+    {7,
+     "on GPUs without tensor ranks the residual is added within the last product of MLPs, and of "
+     "attention where no norm follows",
+     is_on_gpu},
 };
 
 }  // namespace

@@ -70,13 +70,13 @@ void run(Context& ctx, const MatmulCall& call) {
     return static_cast<double>(rows) * static_cast<double>(columns) *
            static_cast<double>(size_of(dtype));
   };
-  const OperationCall made{.name = "matmul",
-                           .dtype = call.dtype,
-                           .sizes = {call.m, call.n, call.k, 1},
-                           .flops = 2.0 * call.multiplications(),
-                           .bytes = bytes(call.m, call.k, call.dtype) +
-                                    bytes(call.k, call.n, call.dtype) +
-                                    bytes(call.m, call.n, call.c_dtype)};
+  const OperationCall made{
+      .name = "matmul",
+      .dtype = call.dtype,
+      .sizes = {call.m, call.n, call.k, 1},
+      .flops = 2.0 * call.multiplications(),
+      .bytes = bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
+               (call.addend == nullptr ? 1.0 : 2.0) * bytes(call.m, call.n, call.c_dtype)};
   count_or_time(ctx, made, [&] { ctx.matmul->run(ctx, call); });
 }
 
@@ -108,6 +108,20 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
   if (run_fused(ctx, call)) return;
   matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
   add_bias(ctx, y, bias);
+}
+
+void linear_added(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& addend, const Tensor& y) {
+  MatmulCall call = checked_call(x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
+  set_bias(call, "linear_added", bias);
+  check_shape("linear_added", "addend", addend, y.shape());
+  check_dtype("linear_added", "addend", addend, {y.dtype()});
+  TRIREME_CHECK(ctx.dry || y.elements() == 0 || addend.raw() != y.raw(),
+                "linear_added: the addend is y");
+  call.addend = addend.raw();
+  if (run_fused(ctx, call)) return;
+  linear(ctx, x, weight, bias, y);
+  add(ctx, addend, y, y);
 }
 
 bool linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,

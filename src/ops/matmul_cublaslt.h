@@ -25,6 +25,10 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoInit) algorithm_init;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) algorithm_set;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algorithm_get;
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
   decltype(&cublasLtMatmul) matmul;
 };
 

@@ -24,6 +24,7 @@ std::unique_ptr<MatmulEngine> make_dry_gpu_matmul() {
 bool cublaslt_may_fuse(const MatmulCall& call) {
   if (call.bias != nullptr && call.bias_dtype != call.c_dtype) return false;
   if (call.bias_gradient != nullptr && call.c_dtype != DType::kF32) return false;
+  if (call.addend != nullptr && call.epilogue != Epilogue::kNone) return false;
   return call.epilogue == Epilogue::kNone || call.n % 8 == 0;
 }
 

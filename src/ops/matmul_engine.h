@@ -5,16 +5,10 @@
 #include <string>
 
 #include "trireme/ops/context.h"
+#include "trireme/ops/product_algorithms.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme::ops {
-
-// What is done to a product (with its bias) before it is written to c.
-enum class Epilogue {
-  kNone,
-  kGelu,          // auxiliary = product, c = gelu(product)
-  kGeluBackward,  // c = product * gelu'(auxiliary)
-};
 
 // c (m, n) = op(a) op(b), or c += op(a) op(b) with `accumulate`; row-major and contiguous. a and b
 // are of `dtype`, c is of `c_dtype`. No extent is 0. The members after `accumulate` exclude it, and
@@ -28,7 +22,8 @@ struct MatmulCall {
   DType dtype = DType::kF32;
   DType c_dtype = DType::kF32;
   bool accumulate = false;
-  const void* bias = nullptr;  // (n) of bias_dtype, added to every row
+  const void* addend = nullptr;  // (m, n) of c_dtype, added to the product; not with an epilogue
+  const void* bias = nullptr;    // (n) of bias_dtype, added to every row
   DType bias_dtype = DType::kF32;
   Epilogue epilogue = Epilogue::kNone;
   void* auxiliary = nullptr;       // (m, n) of c_dtype
@@ -39,6 +34,10 @@ struct MatmulCall {
   }
 };
 
+// A call of such a product. `operands`: addresses of a, b, what is added, c, the bias or its
+// gradient, and auxiliary; those that the product has no use for are left out.
+MatmulCall call_of(const Product& product, const std::array<void*, 6>& operands);
+
 // Serves one call at a time.
 class MatmulEngine {
  public:
@@ -46,6 +45,8 @@ class MatmulEngine {
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
   // Whether the engine can fuse everything that this call asks for beyond the product.
   virtual bool fuses(const MatmulCall&) { return false; }
+  // Null where products have no algorithms to choose among.
+  virtual ProductAlgorithms* algorithms() { return nullptr; }
   // Tells the user what computes products of this type, "oneDNN 2.6.3 (AVX-512)".
   virtual std::string_view description(DType dtype) const = 0;
   // Whether products of this type run on instructions of that type.

@@ -68,7 +68,7 @@ class OneDnnPrimitives : public MatmulEngine {
   }
 
   bool fuses(const MatmulCall& call) override {
-    return call.epilogue == Epilogue::kNone &&
+    return call.epilogue == Epilogue::kNone && call.addend == nullptr &&
            (call.bias_dtype == DType::kF32 || call.bias_dtype == call.dtype);
   }
 

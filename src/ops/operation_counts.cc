@@ -19,25 +19,12 @@ void add_to(OperationCount& sum, const OperationCount& more) {
   sum.bytes += more.bytes;
 }
 
-// On a GPU without what its host takes to queue the work and to wait for it.
-double seconds_of(const Context& ctx, const std::function<void()>& body) {
-  if (!ctx.cuda) {
-    const Stopwatch watch;
-    body();
-    return watch.seconds();
-  }
-  cuda::Event begin(ctx.cuda, ctx.device.index, true), end(ctx.cuda, ctx.device.index, true);
-  begin.record(ctx.stream);
-  body();
-  end.record(ctx.stream);
-  end.synchronize();
-  return end.seconds_since(begin);
-}
-
 class CountedMatmul final : public MatmulEngine {
  public:
   void run(Context&, const MatmulCall&) override {}
-  bool fuses(const MatmulCall& call) override { return call.epilogue == Epilogue::kNone; }
+  bool fuses(const MatmulCall& call) override {
+    return call.epilogue == Epilogue::kNone && call.addend == nullptr;
+  }
   std::string_view description(DType) const override { return "none: products are counted"; }
 };
 
@@ -58,6 +45,20 @@ class CountedConvolution final : public ConvolutionEngine {
 
 }  // namespace
 
+double seconds_of(const Context& ctx, const std::function<void()>& body) {
+  if (!ctx.cuda) {
+    const Stopwatch watch;
+    body();
+    return watch.seconds();
+  }
+  cuda::Event begin(ctx.cuda, ctx.device.index, true), end(ctx.cuda, ctx.device.index, true);
+  begin.record(ctx.stream);
+  body();
+  end.record(ctx.stream);
+  end.synchronize();
+  return end.seconds_since(begin);
+}
+
 void OperationCounts::add(std::string_view operation, const OperationCount& more) {
   auto found = counts_.find(operation);
   if (found == counts_.end()) found = counts_.try_emplace(std::string(operation)).first;
@@ -73,6 +74,13 @@ void count_call(const Context& ctx, const OperationCall& call) {
 
 void OperationTimes::run(const Context& ctx, const OperationCall& call,
                          const std::function<void()>& body) {
+  Key key{std::string(call.name), call.dtype, call.sizes, call.flops, call.bytes};
+  if (mark_) {
+    marked_.push_back(std::move(key));
+    mark_(marked_.size());
+    body();
+    return mark_(0);
+  }
   const double before = std::exchange(inner_, 0.0);
   ++depth_;
   const double begun = clock_ == Clock::kThread ? thread_seconds() : 0.0;
@@ -84,7 +92,7 @@ void OperationTimes::run(const Context& ctx, const OperationCall& call,
     counted_ += seconds;
     elapsed_ += elapsed;
   }
-  calls_[{std::string(call.name), call.dtype, call.sizes, call.flops, call.bytes}].push_back(own);
+  calls_[std::move(key)].push_back(own);
 }
 
 void count_or_time(const Context& ctx, const OperationCall& call,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trireme/base/small_file.h"
+#include "trireme/ops/product_algorithms.h"
 #include "trireme/optim/learning_rate_table.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/stored_rates.h"
@@ -33,7 +34,13 @@ std::vector<optim::LearningRatePoint> learning_rates_in(const std::string& conte
   return optim::read_learning_rates(contents, "schedule.file " + *schedule.file);
 }
 
+std::string products_file(const Config::Cuda& cuda) {
+  return cuda.products.empty() ? "" : read_small_file("cuda.products", cuda.products);
+}
+
 void check_named_files(const Config& config) {
+  const std::string products = products_file(config.cuda);
+  if (!products.empty()) ops::read_products(products, "cuda.products " + config.cuda.products);
   learning_rates_in(learning_rates_file(config.schedule), config.schedule);
   check_network(config.comm.network);
   const std::string &order = config.grid.order, &tuner = config.nccl.tuner;

@@ -20,6 +20,8 @@
 #include "trireme/study/bench.h"
 #include "trireme/study/scaling_study.h"
 
+#include "study/operation_timer.h"
+
 namespace trireme::bench {
 namespace {
 
@@ -55,7 +57,10 @@ class OpsBench {
  public:
   OpsBench(ops::Context& ctx, const OpsOptions& options,
            const std::function<void(const OpRow&)>& report)
-      : ctx_(ctx), options_(options), report_(report) {
+      : ctx_(ctx),
+        options_(options),
+        report_(report),
+        timer_(ctx, {.cold = options.cold, .graph = options.graphs}) {
     ops::write_step_state(ctx_, {.updates = 1, .random_key = 1, .learning_rate = 1e-6f});
   }
 
@@ -83,28 +88,8 @@ class OpsBench {
 
   void measure(OpRow row, const Body& body) {
     if (!wanted(row.op)) return;
-    body();
-    ctx_.stream.synchronize();
-    std::vector<double> seconds;
-    for (int i = 0; i < options_.repeats; ++i) seconds.push_back(seconds_of(body));
-    row.seconds = median(std::move(seconds));
+    row.seconds = median(timer_.repeats(body, options_.repeats));
     report_(row);
-  }
-
-  // On a GPU the time does not include the host's cost of launching the work and waiting for its
-  // end.
-  double seconds_of(const Body& body) {
-    if (!ctx_.cuda) {
-      const Stopwatch watch;
-      body();
-      return watch.seconds();
-    }
-    cuda::Event begin(ctx_.cuda, ctx_.device.index, true), end(ctx_.cuda, ctx_.device.index, true);
-    begin.record(ctx_.stream);
-    body();
-    end.record(ctx_.stream);
-    end.synchronize();
-    return end.seconds_since(begin);
   }
 
   void measure_all(const models::LinearSizes& sizes) { linear(sizes, false); }
@@ -466,6 +451,7 @@ class OpsBench {
   ops::Context& ctx_;
   const OpsOptions& options_;
   const std::function<void(const OpRow&)>& report_;
+  OperationTimer timer_;
 };
 
 // A square product that all ranks make at the same time.

@@ -46,7 +46,8 @@ std::vector<optim::LearningRatePoint> read_points_of_rate(Communicator& world,
 // Collective. The checkpoint that this start goes on from, where what it has settled may count.
 std::optional<Checkpoint> settled_before(Communicator& world, const Config& config) {
   const bool settles = !micro_of_keys(config) || may_have_settled_rate(config) ||
-                       config.batch.balance.is_auto() || config.grid.cut.is_auto();
+                       config.batch.balance.is_auto() || config.grid.cut.is_auto() ||
+                       !config.cuda.products.empty();
   if (!settles) return {};
   try {
     return StartingPoint::foresee(world, folder_of_job(config), config.run.resume).checkpoint;
@@ -111,6 +112,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
       read_points_of_rate(runtime.world(), config.schedule);
   ComputeDevice device =
       chosen ? std::move(*chosen) : choose_compute_device(runtime, device_request(config));
+  ChosenProducts products = choose_products(runtime, device.context, checkpoint, config);
   NetworkOfJob network = plan_network(runtime, config);
   const GridShape grid = resolve_run_grid(config, ranks_of_island(config, runtime.size()));
   // The keys of the model determine what a sample is, and the data determine how many tokens or
@@ -152,6 +154,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
           .settled_rate = std::move(settled_rate),
           .rates = std::move(rates),
           .device = std::move(device),
+          .products = std::move(products),
           .network = std::move(network),
           .train_data = std::move(train_data),
           .model = std::move(model),

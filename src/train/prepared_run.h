@@ -25,6 +25,7 @@
 #include "trireme/topology/rank_order.h"
 
 #include "train/algorithm_tuner.h"
+#include "train/chosen_products.h"
 #include "train/same_bits.h"
 #include "train/settled_rate.h"
 #include "train/startup_phases.h"
@@ -44,6 +45,7 @@ struct RunPlan {
   SettledRate settled_rate;
   std::vector<optim::LearningRatePoint> rates;  // of schedule.file; none with other curves
   ComputeDevice device;
+  ChosenProducts products;
   NetworkOfJob network;  // for which the communicators are planned
   std::shared_ptr<const tasks::TaskData> train_data;
   models::Model model;

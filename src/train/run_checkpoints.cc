@@ -155,6 +155,7 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"grid", run_.grid.shape().to_string()},
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
+      {"product_algorithms", run_.products.mark},
       {"matmul", std::string(ops::matmul_description(ctx, compute))}};
   const auto operations = models::resolve(run_.config.model, {}).operations(1);
   const auto convolves = [](const models::Operation& operation) {
@@ -574,6 +575,7 @@ CheckpointInfo RunCheckpoints::info_of(const Position& position) const {
   info.config = config_to_ini(with_absolute_paths(run_.config));
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
+  if (!run_.products.file.empty()) info.extra[kProductsAttribute] = run_.products.file;
   info.extra[kArithmeticAttribute] = std::to_string(ops::arithmetic_now());
   if (run_.promise_broken) info.extra[kBitsAttribute] = kBitsBroken;
   if (!run_.settled_rate.keys.empty()) info.extra[kSettledAttribute] = run_.settled_rate.keys;

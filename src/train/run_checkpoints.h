@@ -20,6 +20,7 @@
 #include "trireme/setup/compute_device.h"
 #include "trireme/tasks/task.h"
 
+#include "train/chosen_products.h"
 #include "train/island_meetings.h"
 #include "train/run_changes.h"
 #include "train/run_tokenizer.h"
@@ -42,6 +43,7 @@ class RunCheckpoints {
     const tasks::TaskData* validation;  // null: there is none
     RunFolder& folder;
     const ops::AttentionChoice& attention;
+    const ChosenProducts& products;
     const NetworkOfJob& network;                         // for which the communicators are planned
     const std::vector<optim::LearningRatePoint>& rates;  // RunPlan::rates
     const SettledRate& settled_rate;

@@ -78,6 +78,7 @@ TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
                                        .validation = run.validation_data.get(),
                                        .folder = run.folder,
                                        .attention = run.attention,
+                                       .products = run.products,
                                        .network = run.network,
                                        .rates = run.rates,
                                        .settled_rate = run.settled_rate,
@@ -137,6 +138,7 @@ void TrainingLoop::tell_start(const std::string& network) const {
                             .attention = run.attention,
                             .data = *run.train_data,
                             .network = network}));
+  if (!run.products.line.empty()) print_line(run.products.line);
   if (!run.why_micro.empty()) print_line(run.why_micro);
   if (!run.why_shares.empty()) print_line(run.why_shares);
   if (!run.why_cut.empty()) print_line(run.why_cut);

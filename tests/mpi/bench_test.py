@@ -281,10 +281,31 @@ class Bench(ProgramTest):
                       self.expect_done(*plan, "--ranks-per-node", 4).splitlines()[1])
         # bad input: `bench ops --describe`: beside what chooses operations; `--seconds` without it |
         # --describe measures operations of its own: leave out --only, ... | 2
-        self.expect_refusal(2, "--describe measures operations of its own: leave out --only, ", "bench", "ops",
-                            "--describe", "my-node.json", "--only", "gelu")
+        for more in (("--only", "gelu"), ("--graphs",), ("--cold",)):
+            self.expect_refusal(2, "--describe measures operations of its own: leave out --only, ", "bench", "ops",
+                                "--describe", "my-node.json", *more)
         self.expect_refusal(2, "--seconds of bench ops is that of --describe: give both", "bench", "ops",
                             "--seconds", 1)
+
+    def test_ops_on_a_cpu_take_no_flags_of_gpus(self):
+        # bad input: `bench ops`: `--graphs` or `--cold` on a CPU | --graphs and --cold of bench ops are of GPUs, and
+        # this computes on cpu: leave them out | 2
+        for flag in ("--graphs", "--cold"):
+            self.expect_refusal(2, "--graphs and --cold of bench ops are of GPUs, and this computes on cpu: leave them "
+                                   "out", "bench", "ops", "--device", "cpu", flag)
+
+    def test_products_are_of_a_configuration_on_gpus(self):
+        # bad input: `bench products` without `--config` | bench products times the products of a configuration:
+        # give --config FILE, as for train | 2
+        self.expect_refusal(2, "bench products times the products of a configuration: give --config FILE, as for train",
+                            "bench", "products", "--write", "products.json")
+        # bad input: `bench products` on a CPU | bench products is for GPUs, whose library has several algorithms
+        # for a product, and this computes on cpu | 2
+        (self.folder / "run.ini").write_text("model.preset = test-gpt\nrun.device = cpu\n")
+        self.expect_refusal(2, "bench products is for GPUs, whose library has several algorithms for a product, and this "
+                               "computes on cpu", "bench", "products", "--config", "run.ini", "--write", "products.json")
+        self.assertFalse((self.folder / "products.json").exists())
+        self.expect_refusal(2, "missing.ini: cannot be read", "bench", "products", "--config", "missing.ini")
 
     def test_ops_are_one_process(self):
         # bad input: `bench ops` on several ranks | trireme bench ops is one process, but mpiexec started 2;

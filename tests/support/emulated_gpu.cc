@@ -94,7 +94,10 @@ class EmulatedGpu : public testing::FakeCuda {
   // The duration of a kernel is the time that it takes on the host.
   double device_seconds() override { return static_cast<double>(now_ns()) * 1e-9; }
 
-  ops::CublasLt library() { return library_.table(); }
+  ops::CublasLt library() {
+    library_.proposals = 3;
+    return library_.table();
+  }
   // Made at the first call, when MPI has started. It is never destroyed, because MPI may end
   // earlier.
   testing::FakeNccl& nccl() {

@@ -1,5 +1,6 @@
 #include "support/fake_cublaslt.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -78,7 +79,7 @@ struct Product {
   FakeCublasLt::Operation operation;
   FakeCublasLt::Layout layout_a, layout_b, layout_d;
   float alpha, beta;
-  const void *a, *b;
+  const void *a, *b, *c;
   void* d;
 
   std::uint64_t terms() const {
@@ -134,7 +135,7 @@ struct Product {
         }
         double value = double{alpha} * sum;
         const std::uint64_t at = i + j * static_cast<std::uint64_t>(layout_d.leading);
-        if (beta != 0.0f) value += double{beta} * double{read(d, layout_d.type, at, false)};
+        if (beta != 0.0f) value += double{beta} * double{read(c, layout_d.type, at, false)};
         value = after(value, i, j);
         row_sums[i] += value;
         write(d, layout_d.type, at, value);
@@ -261,12 +262,98 @@ struct FakeCublasLt::Functions {
     if (has(current->queries_.back().operation, kAuxiliary) && current->gelu_status != kOk) {
       return current->gelu_status;
     }
-    *found = current->has_algorithm && wanted > 0 ? 1 : 0;
-    results[0] = {};
-    results[0].algo.data[0] = current->queries_.size();
-    results[0].workspaceSize = current->workspace;
-    results[0].state = kOk;
+    *found = current->has_algorithm ? std::min(wanted, current->proposals) : 0;
+    for (int i = 0; i < *found; ++i) {
+      results[i] = {};
+      begin_algorithm(results[i].algo, current->queries_.size(), kFirstId + i);
+      attribute(results[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID) = tile_of(kFirstId + i);
+      results[i].workspaceSize = current->workspace;
+      results[i].state = kOk;
+    }
     return kOk;
+  }
+
+  // An algorithm: the number of its query, or 0 where it was made by its attributes; then these.
+  static constexpr int kAttributes = CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID + 1;
+  static std::uint32_t& attribute(cublasLtMatmulAlgo_t& algorithm, int which) {
+    static_assert(sizeof(algorithm) >= 8 + 4 * kAttributes);
+    return reinterpret_cast<std::uint32_t*>(algorithm.data + 1)[which];
+  }
+  static std::uint32_t attribute(const cublasLtMatmulAlgo_t& algorithm, int which) {
+    return attribute(const_cast<cublasLtMatmulAlgo_t&>(algorithm), which);
+  }
+  static std::uint32_t tile_of(int id) { return static_cast<std::uint32_t>(id - 40); }
+  static void begin_algorithm(cublasLtMatmulAlgo_t& algorithm, std::size_t query, int id) {
+    algorithm = {};
+    algorithm.data[0] = query;
+    attribute(algorithm, CUBLASLT_ALGO_CONFIG_ID) = static_cast<std::uint32_t>(id);
+    attribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) = 1;
+  }
+  static std::size_t bytes_of(int which) {
+    return which >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ? 2 : 4;
+  }
+
+  static cublasStatus_t algorithm_init(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t,
+                                       cudaDataType_t a, cudaDataType_t b, cudaDataType_t c,
+                                       cudaDataType_t d, int id, cublasLtMatmulAlgo_t* made) {
+    if (current->fails()) return kScripted;
+    if (id < kFirstId || id >= kFirstId + current->proposals) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (a != b || c != d) return kInvalid;
+    begin_algorithm(*made, 0, id);
+    return kOk;
+  }
+  static cublasStatus_t algorithm_set(cublasLtMatmulAlgo_t* algorithm,
+                                      cublasLtMatmulAlgoConfigAttributes_t which, const void* value,
+                                      std::size_t bytes) {
+    if (current->fails()) return kScripted;
+    if (which == CUBLASLT_ALGO_CONFIG_ID || bytes != bytes_of(which)) return kInvalid;
+    std::uint32_t& to = attribute(*algorithm, which);
+    to = 0;
+    std::memcpy(&to, value, bytes);
+    return kOk;
+  }
+  static cublasStatus_t algorithm_get(const cublasLtMatmulAlgo_t* algorithm,
+                                      cublasLtMatmulAlgoConfigAttributes_t which, void* value,
+                                      std::size_t bytes, std::size_t* written) {
+    if (current->fails()) return kScripted;
+    if (bytes != bytes_of(which)) return kInvalid;
+    const std::uint32_t from = attribute(*algorithm, which);
+    std::memcpy(value, &from, bytes);
+    *written = bytes;
+    return kOk;
+  }
+  static cublasStatus_t algorithm_check(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                        const cublasLtMatmulAlgo_t* algorithm,
+                                        cublasLtMatmulHeuristicResult_t* result) {
+    if (current->fails()) return kScripted;
+    const auto id = static_cast<int>(attribute(*algorithm, CUBLASLT_ALGO_CONFIG_ID));
+    if (attribute(*algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID) != tile_of(id)) return kInvalid;
+    const auto& layouts = current->layouts_;
+    Preference nothing_promised;
+    nothing_promised.alignment = {1, 1, 1, 1};
+    current->checks_.push_back({*algorithm,
+                                {current->operations_.at(operation),
+                                 {layouts.at(a), layouts.at(b), layouts.at(c), layouts.at(d)},
+                                 nothing_promised}});
+    result->workspaceSize = current->workspace;
+    result->state = kOk;
+    return kOk;
+  }
+
+  // What the algorithm was proposed or checked for; null: nothing of these layouts.
+  static const Query* query_of(const cublasLtMatmulAlgo_t& algorithm,
+                               const std::array<Layout, 4>& layouts) {
+    if (algorithm.data[0] != 0) {
+      const Query& query = current->queries_.at(algorithm.data[0] - 1);
+      return query.layouts == layouts ? &query : nullptr;
+    }
+    for (const auto& [checked, query] : current->checks_) {
+      const bool same = std::memcmp(&checked, &algorithm, sizeof(algorithm)) == 0;
+      if (same && query.layouts == layouts) return &query;
+    }
+    return nullptr;
   }
 
   static bool as_promised(const Query& query, const std::array<const void*, 4>& pointers,
@@ -295,11 +382,11 @@ struct FakeCublasLt::Functions {
                                const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                                std::size_t workspace_bytes, cudaStream_t stream) {
     if (current->fails()) return kScripted;
-    const Query& query = current->queries_.at(algorithm->data[0] - 1);
     const Operation& operation = current->operations_.at(operation_handle);
     const auto& known = current->layouts_;
     const std::array<Layout, 4> layouts = {known.at(a_layout), known.at(b_layout),
                                            known.at(c_layout), known.at(d_layout)};
+    const Query* const query = query_of(*algorithm, layouts);
     const Product product = {operation,
                              layouts[0],
                              layouts[1],
@@ -308,14 +395,16 @@ struct FakeCublasLt::Functions {
                              *static_cast<const float*>(beta),
                              a,
                              b,
+                             c,
                              d};
     const bool enough =
         workspace_bytes >= current->workspace && (current->workspace == 0 || workspace != nullptr);
-    if (layouts != query.layouts || c != d || layouts[2] != layouts[3] || !enough ||
-        !as_promised(query, {a, b, c, d}, operation) || !product.fits()) {
+    if (query == nullptr || layouts[2] != layouts[3] || !enough ||
+        !as_promised(*query, {a, b, c, d}, operation) || !product.fits()) {
       return kInvalid;
     }
     ++current->products_;
+    current->last_algorithm = static_cast<int>(attribute(*algorithm, CUBLASLT_ALGO_CONFIG_ID));
     const std::size_t used = current->workspace;
     const auto work = [=] {
       if (used != 0) std::memset(workspace, 0xff, used);
@@ -348,20 +437,12 @@ std::size_t FakeCublasLt::alive() const {
 
 ops::CublasLt FakeCublasLt::table() {
   using F = Functions;
-  return {F::get_version,
-          F::status_name,
-          F::create,
-          F::destroy,
-          F::operation_create,
-          F::operation_set,
-          F::operation_destroy,
-          F::layout_create,
-          F::layout_destroy,
-          F::preference_create,
-          F::preference_set,
-          F::preference_destroy,
-          F::heuristic,
-          F::matmul};
+  return {F::get_version,       F::status_name,      F::create,
+          F::destroy,           F::operation_create, F::operation_set,
+          F::operation_destroy, F::layout_create,    F::layout_destroy,
+          F::preference_create, F::preference_set,   F::preference_destroy,
+          F::heuristic,         F::algorithm_init,   F::algorithm_set,
+          F::algorithm_get,     F::algorithm_check,  F::matmul};
 }
 
 }  // namespace trireme::testing

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/matmul_cublaslt.h"
@@ -63,6 +64,10 @@ class FakeCublasLt {
 
   std::size_t workspace = 0;  // bytes that each algorithm asks for
   bool has_algorithm = true;  // false: no algorithm fits
+  // Algorithms that the heuristic knows, with ids from kFirstId on.
+  int proposals = 1;
+  static constexpr int kFirstId = 60;
+  int last_algorithm = 0;  // the id of the last product's
   // The heuristic's status for an epilogue with GELU.
   cublasStatus_t gelu_status = CUBLAS_STATUS_SUCCESS;
   // Queues work on a stream; empty: work is done at once.
@@ -79,6 +84,7 @@ class FakeCublasLt {
   std::map<const void*, Layout> layouts_;
   std::map<const void*, Preference> preferences_;
   std::vector<Query> queries_;
+  std::vector<std::pair<cublasLtMatmulAlgo_t, Query>> checks_;
 };
 
 }  // namespace trireme::testing

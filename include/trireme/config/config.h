@@ -158,7 +158,8 @@ struct Config {
 
   struct Cuda {
     bool graphs = false;
-    int spare = 0;  // multiprocessors
+    int spare = 0;         // multiprocessors
+    std::string products;  // a file of algorithms; empty: none
     bool operator==(const Cuda&) const = default;
   } cuda;
 

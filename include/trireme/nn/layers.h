@@ -161,18 +161,22 @@ class ColumnParallelLinear {
 };
 
 // y (outside rows, out) = (the sum of x (rows, local in) W^T over the tensor ranks) + b. It ends
-// the tensor-parallel part: it calls leave().
+// the tensor-parallel part: it calls leave(). With `addend` (outside rows, out) it returns
+// add(addend, y); a GPU without other tensor ranks then adds within the product, and rounds once.
 class RowParallelLinear {
  public:
   RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in, bool bias,
                     float deviation);
-  Value forward(Tape& tape, const Value& x) const;
-  Value forward(Tape& tape, const ColumnParallelLinear::Activated& x) const;  // reads x.y
+  Value forward(Tape& tape, const Value& x, const Value* addend = nullptr) const;
+  // The same for x.y.
+  Value forward(Tape& tape, const ColumnParallelLinear::Activated& x,
+                const Value* addend = nullptr) const;
 
  private:
   // input_gradient adds the gradient of x to `source`.
-  Value forward(Tape& tape, const Value& x, const Value& source,
-                Tape::InputGradient input_gradient) const;
+  Value forward(Tape& tape, const Value& x, const Value& source, Tape::InputGradient input_gradient,
+                const Value* addend) const;
+  Value with_bias(Tape& tape, const Value& sum) const;
 
   TensorParallel parallel_;
   Parameter* weight_;
@@ -231,7 +235,9 @@ class Attention {
   // adds up the gradients of copied key and value heads. Throws ConfigError if the heads cannot be
   // split over the tensor ranks.
   Attention(const LayerContext& context, BuildContext& build, const Options& options);
-  Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
+  // `addend` is RowParallelLinear's.
+  Value forward(Tape& tape, const MicroBatch& batch, const Value& x,
+                const Value* addend = nullptr) const;
 
  private:
   ops::AttentionShape shape(const MicroBatch& batch) const;
@@ -253,7 +259,8 @@ class Mlp {
  public:
   Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,
       std::int64_t hidden, bool bias, float deviation, float output_deviation);
-  Value forward(Tape& tape, const Value& x) const;
+  // `addend` is RowParallelLinear's.
+  Value forward(Tape& tape, const Value& x, const Value* addend = nullptr) const;
 
  private:
   ActivationKind activation_;

@@ -15,6 +15,11 @@ void matmul(Context& ctx, const Tensor& a, Transpose transpose_a, const Tensor& 
 // y (rows, out) = x (rows, in) * weight (out, in)^T + bias (out); bias may be undefined.
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
             const Tensor& y);
+// y (rows, out) = addend (rows, out) + x * weight^T + bias. The addend is of y's type, and not y.
+// On a GPU that is one product, which rounds once, if cuBLASLt can do it; otherwise linear's y is
+// rounded, and then the sum.
+void linear_added(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& addend, const Tensor& y);
 // pre (rows, out) = linear's y, and y = gelu(pre) (elementwise.h); both are of one type. On a GPU
 // the two are fused if cuBLASLt can do it, and y is then made from pre before pre is rounded.
 // Otherwise they are two steps. Returns whether gelu(pre) makes y again, with the same bits: not if

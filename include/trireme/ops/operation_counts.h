@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "trireme/tensor/dtype.h"
@@ -37,6 +38,10 @@ class OperationCounts {
 
 struct Context;
 
+// Returns how long `body` takes: on a GPU what it queues there, without what the host takes to
+// queue it and to wait for it.
+double seconds_of(const Context& ctx, const std::function<void()>& body);
+
 // One call of an operation on a dry context.
 struct OperationCall {
   std::string_view name;
@@ -48,7 +53,8 @@ struct OperationCall {
 // Counts a call in Context::dry, and tells Context::log, if there is one, of it.
 void count_call(const Context& ctx, const OperationCall& call);
 
-// How long the calls of a context take whose Context::times it is. Each call is waited for.
+// How long the calls of a context take whose Context::times it is. Each call is waited for, unless
+// calls are marked.
 class OperationTimes {
  public:
   // What OperationCall has.
@@ -58,17 +64,25 @@ class OperationTimes {
   enum class Clock { kWall, kThread };
 
   explicit OperationTimes(Clock clock = Clock::kWall) : clock_(clock) {}
+  // Calls are neither timed nor waited for: `mark` is told the number of each before it, from 1 on,
+  // and 0 behind it.
+  using Mark = std::function<void(std::uint64_t number)>;
+  explicit OperationTimes(Mark mark) : mark_(std::move(mark)) {}
 
   // Runs a call and times it. What it calls in turn counts for itself alone.
   void run(const Context& ctx, const OperationCall& call, const std::function<void()>& body);
 
   // The seconds of each time that a call was made.
   const std::map<Key, std::vector<double>>& calls() const { return calls_; }
+  // The calls that were marked: number 1 is the first of these.
+  const std::vector<Key>& marked() const { return marked_; }
   // How many times as long all calls took together; 1 by the wall's clock, and without calls.
   double stretch() const;
 
  private:
-  Clock clock_;
+  Clock clock_ = Clock::kWall;
+  Mark mark_;
+  std::vector<Key> marked_;
   std::map<Key, std::vector<double>> calls_;
   double counted_ = 0.0, elapsed_ = 0.0;  // seconds of all calls, by clock_ and by the wall's
   double inner_ = 0.0;                    // seconds of calls that the one which runs has made

@@ -129,6 +129,8 @@ struct OpsOptions {
   DType dtype = DType::kF32;
   std::string only;       // operations whose name contains this; empty: all
   bool products = false;  // only products of matrices
+  bool cold = false;      // on a GPU, each time after its cache has lost the operands
+  bool graphs = false;    // on a GPU, many times in a CUDA graph, so that launches cost nothing
   int repeats = 10;
 };
 // Measures the operations that the model lists: those of one block of each kind.

@@ -110,6 +110,7 @@ class CudaRuntime : public Runtime {
     found.major = given.major;
     found.minor = given.minor;
     found.memory = given.totalGlobalMem;
+    found.l2 = static_cast<std::size_t>(given.l2CacheSize);
     found.multiprocessors = given.multiProcessorCount;
     found.memory_pools = given.memoryPoolsSupported != 0;
     return found;

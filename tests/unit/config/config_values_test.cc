@@ -363,6 +363,11 @@ TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   // with one order: leave attention.deterministic false out | 2
   EXPECT_EQ(refused({"--attention.deterministic", "false"}),
             "run.same_bits needs sums with one order: leave attention.deterministic false out");
+  // bad input: `run.same_bits` with algorithms of products by time | run.same_bits needs products
+  // with one order of sums, which cuda.products chooses by time: leave one out | 2
+  EXPECT_EQ(refused({"--cuda.products", "products.json"}),
+            "run.same_bits needs products with one order of sums, which cuda.products chooses by "
+            "time: leave one out");
   // bad input: `run.same_bits` with gradients in few bits | run.same_bits keeps bits where a run
   // goes on, which comm.compress int8 does not: leave one out | 2
   EXPECT_EQ(refused({"--comm.compress", "int8"}),

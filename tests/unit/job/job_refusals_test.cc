@@ -16,8 +16,9 @@ namespace {
 using testing::Job;
 using testing::message_of;
 
-// bad input: `job`: a file of `--schedule.file`, `--comm.network`, `--grid.order` or `--nccl.tuner`
-// is missing, or cannot be what it should be | ... as of the start | 2
+// bad input: `job`: a file of `--schedule.file`, `--cuda.products`, `--comm.network`,
+// `--grid.order` or `--nccl.tuner` is missing, or cannot be what it should be | ... as of the start
+// | 2
 TEST_F(Job, FilesThatItNamesAreReadBefore) {
   const testing::TemporaryFolder folder;
   const std::string file = (folder.path() / "named").string();
@@ -33,6 +34,12 @@ TEST_F(Job, FilesThatItNamesAreReadBefore) {
   config_.nccl.tuner = file;
   says("/named: cannot be read");
   config_.nccl.tuner = "off";
+  config_.cuda.products = file;
+  says("/named: cannot be read");
+  std::ofstream(file) << "{}\n";
+  says("/named: has no trireme_products: it is no file of trireme bench products");
+  std::filesystem::remove(file);
+  config_.cuda.products.clear();
   config_.schedule.name = "table";
   config_.schedule.file = file;
   says("/named: cannot be read");

@@ -1,7 +1,10 @@
 // Matrix products by cuBLASLt, on a GPU and a library that are scripted. That the numbers are right
 // for every transposition, type and shape is for ops_matmul_test.cc, which ops_emulated_test runs
 // on the same scripted library; here is what numbers do not show.
+#include <algorithm>
+
 #include "trireme/base/dynamic_library.h"
+#include "trireme/ops/product_algorithms.h"
 
 #include "support/cublaslt_testing.h"
 
@@ -48,6 +51,30 @@ TEST_F(CublasLt, FusesABiasOfTheResultsTypeAlone) {
   EXPECT_FALSE(engine->fuses(with_bias(some_call(kBF16, kF32), kBF16)));
   EXPECT_TRUE(engine->fuses(with_bias(some_call(kF16, kF16), kF16)));
   EXPECT_FALSE(engine->fuses(with_bias(some_call(kF16, kF16), kBF16)));
+}
+
+TEST_F(CublasLt, AddsAMatrixWithinTheProduct) {
+  library_.workspace = 8;
+  ops::Context ctx = context();
+  const Tensor x = numbers(ctx, {2, 1}, DType::kF32), weight = numbers(ctx, {4, 1}, DType::kF32);
+  const Tensor bias = numbers(ctx, {4}, DType::kF32), y = numbers(ctx, {2, 4}, DType::kF32);
+  for (const std::int64_t skip : {0, 1, 5}) {
+    ops::linear_added(ctx, x, weight, bias, numbers(ctx, {2, 4}, DType::kF32, skip), y);
+    ctx.stream.synchronize();
+    EXPECT_EQ(y.address<float>()[7], 2.0f * 4.0f + 4.0f + 8.0f);
+  }
+  ASSERT_EQ(library_.queries().size(), 2u) << "one for each alignment of what is added";
+  EXPECT_EQ(library_.products(), 3u);
+  EXPECT_EQ(library_.queries()[0].preference.alignment, (std::array{16u, 16u, 16u, 16u}));
+  EXPECT_EQ(library_.queries()[1].preference.alignment, (std::array{16u, 16u, 4u, 16u}));
+  ops::matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
+  ops::linear(ctx, x, weight, bias, y);
+  EXPECT_EQ(library_.queries().size(), 4u);
+  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0);
+  ops::MatmulCall call = some_call(DType::kBF16, DType::kBF16);
+  call.addend = call.a;
+  EXPECT_TRUE(engine->fuses(call));
+  EXPECT_FALSE(engine->fuses(with_gelu(call, ops::Epilogue::kGelu)));
 }
 
 TEST_F(CublasLt, ABiasMayMoveBetweenCalls) {
@@ -141,6 +168,164 @@ TEST_F(CublasLt, LeavesMultiprocessorsToOthers) {
     product(ctx, 3, 4, 5, DType::kBF16);
     EXPECT_EQ(library_.queries().back().operation.multiprocessors, spared == 0 ? 0 : 116);
   }
+}
+
+TEST_F(CublasLt, TakesTheAlgorithmsThatWereChosen) {
+  library_.workspace = 64;
+  library_.proposals = 3;
+  ops::Context ctx = context();
+  product(ctx, 3, 4, 5, DType::kBF16, 1, 2);
+  product(ctx, 3, 4, 5, DType::kBF16, 1, 2);
+  product(ctx, 6, 4, 5);
+  EXPECT_EQ(library_.last_algorithm, FakeCublasLt::kFirstId);
+  ops::ProductAlgorithms* const algorithms = ops::product_algorithms(ctx);
+  ASSERT_NE(algorithms, nullptr);
+  EXPECT_EQ(ops::product_machine(ctx), (ops::ProductMachine{.gpu = cuda_->properties(0).name,
+                                                            .library = "cuBLASLt 13.0.2",
+                                                            .workspace = kMostWorkspace}));
+  const auto made = algorithms->made();
+  ASSERT_EQ(made.size(), 2u);
+  const auto& [odd, times] = *made.begin();
+  EXPECT_EQ(times, 2);
+  EXPECT_EQ(odd.alignment, (std::array{2u, 4u, 16u, 16u, 16u, 16u}));
+  EXPECT_EQ(made.rbegin()->second, 1);
+
+  const std::vector<ops::ProductAlgorithm> proposed = algorithms->proposed(odd, 8);
+  ASSERT_EQ(proposed.size(), 3u);
+  EXPECT_EQ(algorithms->proposed(odd, 2).size(), 2u);
+  const ops::ProductChoice choice{.product = odd, .algorithm = proposed[2]};
+  EXPECT_TRUE(algorithms->fits(choice.product, choice.algorithm));
+  algorithms->use(std::array{choice});
+  const std::size_t asked = library_.queries().size();
+  for (int time = 0; time < 2; ++time) product(ctx, 3, 4, 5, DType::kBF16, 1, 2);
+  EXPECT_EQ(library_.last_algorithm, FakeCublasLt::kFirstId + 2);
+  EXPECT_EQ(library_.queries().size(), asked) << "nothing is proposed for it";
+  product(ctx, 3, 4, 5, DType::kBF16, 2, 2);
+  EXPECT_EQ(library_.last_algorithm, FakeCublasLt::kFirstId) << "of another alignment";
+  product(ctx, 6, 4, 5);
+  EXPECT_EQ(library_.last_algorithm, FakeCublasLt::kFirstId);
+}
+
+TEST_F(CublasLt, AnAlgorithmThatDoesNotFitIsTold) {
+  library_.proposals = 2;
+  library_.workspace = 64;
+  ops::Context ctx = context();
+  ops::ProductAlgorithms& algorithms = *ops::product_algorithms(ctx);
+  const ops::Product some{.m = 8, .n = 8, .k = 8};
+  const auto fits = [&](std::string_view attribute, std::uint32_t value) {
+    ops::ProductAlgorithm algorithm = algorithms.proposed(some, 1).front();
+    const auto place = std::ranges::find(ops::kAlgorithmAttributes, attribute);
+    algorithm.attributes[place - ops::kAlgorithmAttributes.begin()] = value;
+    return algorithms.fits(some, algorithm);
+  };
+  EXPECT_TRUE(fits("swizzle", 1));
+  EXPECT_FALSE(fits("id", FakeCublasLt::kFirstId + 2)) << "this library does not know it";
+  EXPECT_FALSE(fits("tile", 7)) << "it refuses that";
+  EXPECT_FALSE(fits("cluster", 0x10000)) << "it has 16 bits";
+  EXPECT_TRUE(fits("reduction", CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  EXPECT_FALSE(fits("reduction", CUBLASLT_REDUCTION_SCHEME_INPLACE)) << "adds up in any order";
+  EXPECT_FALSE(fits("reduction", CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) << "rounds twice";
+  library_.workspace = kMostWorkspace + 1;
+  EXPECT_FALSE(fits("swizzle", 1)) << "it takes more workspace than there is";
+}
+
+TEST_F(CublasLt, AMadeUpProductIsOfItsKind) {
+  library_.workspace = 64;
+  {
+    ops::Context ctx = context();
+    ops::ProductAlgorithms& algorithms = *ops::product_algorithms(ctx);
+    using enum DType;
+    using enum ops::Epilogue;
+    std::vector<ops::Product> kinds = {
+        {.m = 8, .n = 16, .k = 24},
+        {.m = 8, .n = 16, .k = 24, .transpose_a = true, .dtype = kBF16, .accumulates = true},
+        {.m = 8, .n = 16, .k = 24, .dtype = kBF16, .result = kBF16, .adds = true, .has_bias = true},
+        {.m = 8, .n = 16, .k = 24, .has_bias = true, .epilogue = kGelu},
+        {.m = 8, .n = 16, .k = 24, .sums_bias = true, .epilogue = kGeluBackward}};
+    kinds.push_back(kinds[2]);
+    kinds.back().alignment = {2, 4, 8, 16, 8, 16};
+    for (const ops::Product& kind : kinds) {
+      ops::made_up_product(ctx, kind)();
+      ctx.stream.synchronize();
+      const auto made = algorithms.made();
+      EXPECT_EQ(made.count(kind), 1u) << ops::text_of(kind);
+      algorithms.use({});
+    }
+  }
+  expect_nothing_left();
+}
+
+ops::ProductFile some_file() {
+  const ops::Product product{.m = 65536,
+                             .n = 768,
+                             .k = 3072,
+                             .transpose_b = true,
+                             .dtype = DType::kBF16,
+                             .result = DType::kBF16,
+                             .adds = true,
+                             .has_bias = true,
+                             .alignment = {16, 2, 4, 8, 16, 16}};
+  const ops::Product other{
+      .m = 1, .n = 2, .k = 3, .sums_bias = true, .epilogue = ops::Epilogue::kGeluBackward};
+  return {.machine = {.gpu = "NVIDIA H200",
+                      .library = "cuBLASLt 13.1.0",
+                      .workspace = std::size_t{32} << 20,
+                      .multiprocessors = 116},
+          .choices = {{.product = product,
+                       .algorithm = {{66, 20, 1, 0, 1, 2, 3, 4, 5}},
+                       .seconds = 1e-3,
+                       .first = 2e-3},
+                      {.product = other, .algorithm = {{1, 2, 3, 2, 0, 0, 0, 0, 65535}}}}};
+}
+
+TEST(ProductFile, ReadsWhatItWrites) {
+  const ops::ProductFile file = some_file();
+  const std::string text = ops::write_products(file);
+  const ops::ProductFile read = ops::read_products(text, "products.json");
+  EXPECT_EQ(read.machine, file.machine);
+  EXPECT_EQ(read.choices, file.choices);
+  EXPECT_TRUE(ops::read_products(ops::write_products({.machine = file.machine, .choices = {}}), "")
+                  .choices.empty());
+  EXPECT_EQ(ops::text_of(file.choices[0].product),
+            "(65536, 3072) by (768, 3072)^T in bf16 into bf16 with a bias, added to a matrix");
+}
+
+TEST(ProductFile, RefusesWhatIsNotOne) {
+  const std::string good = ops::write_products(some_file());
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    if (const std::size_t at = text.find(from); at != std::string::npos) {
+      text.replace(at, from.size(), to);
+    } else {
+      ADD_FAILURE() << from;
+    }
+    try {
+      ops::read_products(text, "products.json");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal("trireme_products", "other"),
+            "products.json: has no trireme_products: it is no file of trireme bench products");
+  EXPECT_EQ(refusal("\"trireme_products\":1", "\"trireme_products\":2"),
+            "products.json: is of format 2, and this version reads 1");
+  EXPECT_EQ(refusal("\"m\":65536", "\"m\":0"),
+            "products.json: product 1: m is 0, not from 1 to 1099511627776");
+  EXPECT_EQ(refusal("\"type\":\"bf16\"", "\"type\":\"fp8\""),
+            "products.json: product 1: type is fp8, not fp32, bf16 or fp16");
+  EXPECT_EQ(refusal("gelu_backward", "relu"),
+            "products.json: product 2: epilogue is relu, not none, gelu or gelu_backward");
+  EXPECT_EQ(refusal("[16,2", "[16,3"),
+            "products.json: product 1: alignment is 3, not 1, 2, 4, 8 or 16");
+  EXPECT_EQ(refusal("[16,2,", "[16,"), "products.json: product 1: alignment has 5 numbers, not 6");
+  EXPECT_EQ(refusal("\"tile\":20", "\"tile\":-1"),
+            "products.json: product 1: tile is -1, not from 0 to 2147483647");
+  EXPECT_NE(refusal("\"tile\"", "\"tiles\"").find("product 1"), std::string::npos);
+  EXPECT_NE(refusal("]}", "").find("products.json: "), std::string::npos);
+  ops::ProductFile twice = some_file();
+  twice.choices.push_back(twice.choices.front());
+  EXPECT_THROW(ops::read_products(ops::write_products(twice), ""), ConfigError);
 }
 
 TEST_F(CublasLt, AnErrorAtAnyCallNamesItAndTheShapeAndLeavesNothing) {

@@ -217,6 +217,29 @@ TEST_P(Matmul, LinearWithFewRowsAndBiasOfAnotherType) {
                InternalError);
 }
 
+TEST_P(Matmul, LinearAdded) {
+  constexpr std::int64_t kRows = 13, kIn = 19, kOut = 24;
+  const Values x = random(1, kRows * kIn), weight = random(2, kOut * kIn), bias = random(3, kOut);
+  const Values addend = random(4, kRows * kOut);
+  const Tensor x_t = tensor(x, {kRows, kIn}), weight_t = tensor(weight, {kOut, kIn});
+  const Tensor addend_t = tensor(addend, {kRows, kOut}), y = output({kRows, kOut});
+  for (const bool biased : {true, false}) {
+    Values expected = testing::reference::matmul(x, false, weight, true, kRows, kOut, kIn);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += addend[i] + (biased ? bias[i % bias.size()] : 0.0);
+    }
+    ops::linear_added(ctx, x_t, weight_t, biased ? tensor(bias, {kOut}) : Tensor(), addend_t, y);
+    testing::expect_close(y, expected, testing::tolerance("linear", dtype()), "y");
+    testing::expect_close(addend_t, addend, 0.0, "the addend stays");
+  }
+  const auto refuses = [&](const Tensor& of, const Tensor& to) {
+    EXPECT_THROW(ops::linear_added(ctx, x_t, weight_t, Tensor(), of, to), InternalError);
+  };
+  refuses(y, y);
+  refuses(output({kRows, kIn}), y);
+  refuses(ctx.allocate(y.shape(), dtype() == DType::kF32 ? DType::kBF16 : DType::kF32), y);
+}
+
 // Widths that a library fuses on a GPU, and one that it does not.
 TEST_P(Matmul, LinearGelu) {
   for (const std::int64_t out : {24, 64, 23}) {

@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/bus_factor.h"
 #include "trireme/study/bench.h"
+#include "trireme/study/product_times.h"
 
 #include "support/message_of.h"
 
@@ -54,6 +55,21 @@ TEST(Bench, MedianIsTheMiddle) {
   EXPECT_DOUBLE_EQ(median({3.0, 1.0, 2.0}), 2.0);
   EXPECT_DOUBLE_EQ(median({4.0, 1.0, 2.0, 3.0}), 2.5);
   EXPECT_DOUBLE_EQ(median({7.0}), 7.0);
+}
+
+TEST(ProductTimes, TheFirstProposalStaysUnlessAnotherIsClearlyFaster) {
+  EXPECT_EQ(fastest(std::vector{3.0}), 0u);
+  EXPECT_EQ(fastest(std::vector{3.0, 2.98, 4.0}), 0u);
+  EXPECT_EQ(fastest(std::vector{3.0, 2.98, 2.9, 2.0, 2.5}), 3u);
+  EXPECT_EQ(fastest(std::vector<double>{}), 0u);
+  const ProductTimes times{.product = {.m = 8, .n = 8, .k = 8},
+                           .calls = 3,
+                           .algorithms = {{{1}}, {{2}}},
+                           .seconds = {2.0, 1.0}};
+  const ops::ProductChoice choice = times.choice();
+  EXPECT_EQ(choice.algorithm.attributes[0], 2u);
+  EXPECT_EQ(choice.seconds, 1.0);
+  EXPECT_EQ(choice.first, 2.0);
 }
 
 TEST(Bench, TheFloorIsTheHigherOfTwo) {
