@@ -172,8 +172,14 @@ void take_apart(ops::Context& ctx, StepBench& bench, int steps, double uncapture
   times.gpu_state = gpu_state(samples, ctx.cuda->properties(ctx.device.index).pci_bus_id);
   // Last, since a library that has traced may not leave the process as it was.
   times.kernels =
-      kernel_parts(cuda::open_kernel_trace, steps, [&](const std::function<void()>& begin) {
-        const double seconds = bench.run(1, true, {.begin = begin}).seconds.front();
+      kernel_parts(cuda::open_kernel_trace, steps, [&](const auto& begin, const auto& marked) {
+        const auto begin_marked = [&] {
+          begin();
+          ctx.times = marked;
+        };
+        const auto end_marked = [&] { ctx.times = nullptr; };
+        const double seconds =
+            bench.run(1, true, {.begin = begin_marked, .queued = end_marked}).seconds.front();
         ctx.stream.synchronize();  // a record of what still runs has no end
         return seconds;
       });

@@ -57,6 +57,10 @@ std::string name_of_operation(const ops::OperationTimes::Key& key) {
   return text;
 }
 
+double seconds_in(const cuda::DeviceWork& work) {
+  return static_cast<double>(work.end_ns - work.begin_ns) * 1e-9;
+}
+
 // Nanoseconds between the first kernel's begin and the last one's end in which none ran.
 std::int64_t gaps_between(const std::vector<cuda::DeviceWork>& work) {
   std::vector<std::pair<std::int64_t, std::int64_t>> spans;
@@ -180,18 +184,30 @@ std::string short_kernel_name(const std::string& mangled) {
   return name;
 }
 
-void KernelSum::add(const cuda::KernelRecords& records, double step_seconds) {
+void KernelSum::add(const cuda::KernelRecords& records, double step_seconds,
+                    std::span<const ops::OperationTimes::Key> operations) {
+  std::vector<double> seconds_of(operations.size());
+  const auto place_of = [&](const cuda::DeviceWork& work) {
+    const std::size_t place = work.operation - 1;  // 0 becomes the largest
+    return place < operations.size() ? std::optional(place) : std::nullopt;
+  };
+  for (const cuda::DeviceWork& work : records.work) {
+    if (const auto place = place_of(work)) seconds_of[*place] += seconds_in(work);
+  }
   for (const cuda::DeviceWork& work : records.work) {
     auto found = parts_.find(work.name);
     if (found == parts_.end()) {
       const std::string name = work.kernel ? short_kernel_name(work.name) : work.name;
       found = parts_.try_emplace(work.name, StepPart{.name = name}).first;
     }
-    found->second += StepPart{.name = {},
-                              .calls = 1.0,
-                              .seconds = static_cast<double>(work.end_ns - work.begin_ns) * 1e-9,
-                              .flops = 0.0,
-                              .bytes = work.bytes};
+    StepPart part{.name = {}, .calls = 1.0, .seconds = seconds_in(work), .bytes = work.bytes};
+    const auto place = place_of(work);
+    if (place && seconds_of[*place] > 0.0) {
+      const double share = part.seconds / seconds_of[*place];
+      part.flops = share * std::get<3>(operations[*place]);
+      part.bytes = share * std::get<4>(operations[*place]);
+    }
+    found->second += part;
   }
   ++steps_;
   seconds_ += step_seconds;
@@ -223,11 +239,22 @@ KernelParts kernel_parts(const OpenTrace& open, int steps, const TracedStep& ste
   const auto drop_earlier = [&] {
     if (trace) attempt([&] { trace->take(); });
   };
-  step(drop_earlier);  // the first launch of each kernel under a trace takes longer
+  const auto traced_step = [&] {
+    std::shared_ptr<ops::OperationTimes> operations;
+    if (trace) {
+      operations = std::make_shared<ops::OperationTimes>([&](std::uint64_t number) {
+        if (!trace) return;
+        attempt([&] { number == 0 ? trace->end_operation() : trace->begin_operation(number); });
+      });
+    }
+    const double seconds = step(drop_earlier, operations);
+    return std::pair(seconds, operations);
+  };
+  traced_step();  // the first launch of each kernel under a trace takes longer
   KernelSum sum;
   for (int i = 0; i < steps; ++i) {
-    const double seconds = step(drop_earlier);
-    if (trace) attempt([&] { sum.add(trace->take(), seconds); });
+    const auto [seconds, operations] = traced_step();
+    if (trace) attempt([&, s = seconds] { sum.add(trace->take(), s, operations->marked()); });
   }
   if (!trace) return result;
   result.parts = sum.mean();

@@ -16,9 +16,12 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 CUpti_BuffersCallbackRequestFunc request_buffer = nullptr;
 CUpti_BuffersCallbackCompleteFunc complete_buffer = nullptr;
 
+std::uint64_t first_number = 0;  // that was pushed since the last flush
+
 struct Step {
   std::array<CUpti_ActivityKernel10, 3> kernels = {};
   CUpti_ActivityMemset4 fill = {};
+  CUpti_ActivityExternalCorrelation product = {};  // which makes both kernels of that name
 };
 
 Step step() {
@@ -32,7 +35,12 @@ Step step() {
     made.kernels[i].start = start;
     made.kernels[i].end = start + 2 * kMillisecond;
     start += (i == 0 ? 2 : 3) * kMillisecond;
+    made.kernels[i].correlationId = i == 1 ? 0 : 1;
   }
+  made.product.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+  made.product.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+  made.product.correlationId = 1;
+  made.product.externalId = first_number;
   made.fill.kind = CUPTI_ACTIVITY_KIND_MEMSET;
   made.fill.bytes = 4096;
   made.fill.start = 14 * kMillisecond;
@@ -81,6 +89,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   std::size_t bytes = 0, most = 0;
   request_buffer(&buffer, &bytes, &most);
   const Step made = step();
+  first_number = 0;
   if (bytes < sizeof made) return CUPTI_ERROR_OUT_OF_MEMORY;
   std::memcpy(buffer, &made, sizeof made);
   complete_buffer(nullptr, 0, buffer, bytes, sizeof made);
@@ -94,10 +103,20 @@ CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t, CUpti_
   } else if (kernel == &step->kernels.back()) {
     *record = reinterpret_cast<CUpti_Activity*>(&step->fill);
   } else if ((*record)->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+    *record = reinterpret_cast<CUpti_Activity*>(&step->product);
+  } else if ((*record)->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
     return CUPTI_ERROR_MAX_LIMIT_REACHED;
   } else {
     *record = reinterpret_cast<CUpti_Activity*>(kernel + 1);
   }
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind,
+                                                   std::uint64_t number) {
+  if (first_number == 0) first_number = number;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind, std::uint64_t*) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,7 +51,10 @@ std::string short_kernel_name(const std::string& mangled);
 // Adds up the records of steps. Kernels, copies and fills are apart by their whole names.
 class KernelSum {
  public:
-  void add(const cuda::KernelRecords& records, double step_seconds);
+  // `operations`: that the records' numbers count, from 1 on. Several kernels of one share its
+  // FLOPs and bytes by their time.
+  void add(const cuda::KernelRecords& records, double step_seconds,
+           std::span<const ops::OperationTimes::Key> operations = {});
   // The mean of what was added, of at least one step.
   StepParts mean() const;
 
@@ -67,8 +71,10 @@ struct KernelParts {
 };
 using OpenTrace = std::function<std::unique_ptr<cuda::KernelTrace>()>;
 // Runs a step to its end and returns its seconds. Calls `begin` when earlier work is done and
-// nothing of the step is queued.
-using TracedStep = std::function<double(const std::function<void()>& begin)>;
+// nothing of the step is queued. `operations`: the context's while the step is queued; null where
+// nothing is traced.
+using TracedStep = std::function<double(const std::function<void()>& begin,
+                                        const std::shared_ptr<ops::OperationTimes>& operations)>;
 // Runs the step once as a warm-up of the trace and `steps` times more, also where kernels cannot be
 // traced, since other ranks take part in it.
 KernelParts kernel_parts(const OpenTrace& open, int steps, const TracedStep& step);

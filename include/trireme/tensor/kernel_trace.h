@@ -14,7 +14,8 @@ struct DeviceWork {
   std::string name;  // a kernel's as the compiler mangled it; "copy to device", "fill"
   bool kernel = false;
   std::int64_t begin_ns = 0, end_ns = 0;
-  double bytes = 0.0;  // that it read and wrote in the GPU's memory; 0: not known
+  double bytes = 0.0;           // that it read and wrote in the GPU's memory; 0: not known
+  std::uint64_t operation = 0;  // the number of begin_operation; 0: of none, or not known
 };
 
 struct KernelRecords {
@@ -31,6 +32,11 @@ class KernelTrace {
   // Returns what was recorded since the last call. What shall be in it must be done: the caller has
   // waited for it. Throws CudaError.
   virtual KernelRecords take() = 0;
+
+  // What the calling thread queues until end_operation belongs to this one. One within another has
+  // what is queued until its own end.
+  virtual void begin_operation(std::uint64_t number) = 0;
+  virtual void end_operation() = 0;
 };
 
 // Opens CUPTI. Throws CudaError, one line, where it is not found, is of another major version than

@@ -23,6 +23,8 @@ struct Cupti {
   decltype(&cuptiActivityFlushAll) flush_all;
   decltype(&cuptiActivityGetNextRecord) next_record;
   decltype(&cuptiActivityGetNumDroppedRecords) dropped_records;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_number;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_number;
 };
 
 // Loads the functions from the first of `names` (sonames or paths) that opens. Throws CudaError if

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,8 +23,14 @@ namespace {
 constexpr int kOfAMajorVersion = 10000;                     // 130001 is 13.0
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;  // some 20,000 kernels
 constexpr std::size_t kBufferAlignment = 8;                 // CUPTI's
+// Numbers of operations come with the records of calls, which nothing else here reads.
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                         CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+                                         CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET,
+                                         CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER,
+                                         CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
+constexpr auto kNumbers = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 
 void request_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
@@ -96,7 +103,20 @@ class CuptiTrace final : public KernelTrace {
   KernelRecords take() override {
     check("cuptiActivityFlushAll", library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     const std::lock_guard lock(receiver().mutex);
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const auto found = operations_.find(calls_[i]);
+      if (found != operations_.end()) records_.work[i].operation = found->second;
+    }
+    operations_.clear();
+    calls_.clear();
     return std::exchange(records_, {});
+  }
+
+  void begin_operation(std::uint64_t number) override {
+    check("cuptiActivityPushExternalCorrelationId", library_.push_number(kNumbers, number));
+  }
+  void end_operation() override {
+    check("cuptiActivityPopExternalCorrelationId", library_.pop_number(kNumbers, nullptr));
   }
 
  private:
@@ -130,20 +150,26 @@ class CuptiTrace final : public KernelTrace {
 
   void add(const CUpti_Activity& record) {
     if (record.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-      add(work_of(reinterpret_cast<const CUpti_ActivityKernel10&>(record)));
+      add_work(reinterpret_cast<const CUpti_ActivityKernel10&>(record));
     } else if (record.kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-      add(work_of(reinterpret_cast<const CUpti_ActivityMemcpy6&>(record)));
+      add_work(reinterpret_cast<const CUpti_ActivityMemcpy6&>(record));
     } else if (record.kind == CUPTI_ACTIVITY_KIND_MEMSET) {
-      add(work_of(reinterpret_cast<const CUpti_ActivityMemset4&>(record)));
+      add_work(reinterpret_cast<const CUpti_ActivityMemset4&>(record));
+    } else if (record.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+      const auto& call = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
+      if (call.externalKind == kNumbers) operations_[call.correlationId] = call.externalId;
     }
   }
 
   // A record without an end is of work that still runs.
-  void add(DeviceWork work) {
+  template <class Record>
+  void add_work(const Record& record) {
+    DeviceWork work = work_of(record);
     if (work.end_ns < work.begin_ns || work.end_ns == 0) {
       ++records_.lost;
     } else {
       records_.work.push_back(std::move(work));
+      calls_.push_back(record.correlationId);
     }
   }
 
@@ -162,7 +188,10 @@ class CuptiTrace final : public KernelTrace {
   const Cupti library_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::size_t enabled_ = 0;  // of kKinds
-  KernelRecords records_;    // guarded by the receiver's mutex
+  // Guarded by the receiver's mutex.
+  KernelRecords records_;
+  std::vector<std::uint32_t> calls_;                   // that queued each record's work
+  std::map<std::uint32_t, std::uint64_t> operations_;  // that made a call
 };
 
 }  // namespace
@@ -188,6 +217,8 @@ Cupti load_cupti(const std::vector<std::string>& names) {
   load(found.flush_all, "cuptiActivityFlushAll");
   load(found.next_record, "cuptiActivityGetNextRecord");
   load(found.dropped_records, "cuptiActivityGetNumDroppedRecords");
+  load(found.push_number, "cuptiActivityPushExternalCorrelationId");
+  load(found.pop_number, "cuptiActivityPopExternalCorrelationId");
   return found;
 }
 

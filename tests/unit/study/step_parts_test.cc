@@ -86,6 +86,32 @@ TEST(KernelSum, GapsAreWhereNoKernelRuns) {
                    200e-9);
 }
 
+TEST(KernelSum, KernelsShareWhatTheirOperationComputes) {
+  const std::vector<ops::OperationTimes::Key> operations = {{"matmul", DType::kF32, {}, 4e9, 8e6},
+                                                            {"norm", DType::kF32, {}, 0.0, 4e6}};
+  const auto of = [](DeviceWork work, std::uint64_t operation) {
+    work.operation = operation;
+    return work;
+  };
+  KernelSum sum;
+  sum.add({.work = {of(kernel("product", 0, 3000), 1), of(kernel("sum", 3000, 4000), 1),
+                    of(kernel("norm", 5000, 6000), 2), of(kernel("norm", 7000, 8000), 2),
+                    of(kernel("ahead", 8000, 9000), 3), kernel("none", 9000, 9500)}},
+          1.0, operations);
+  const StepParts parts = sum.mean();
+  const auto expect = [&](const char* name, double flops, double bytes) {
+    const StepPart* const part = find(parts, name);
+    ASSERT_NE(part, nullptr) << name;
+    EXPECT_DOUBLE_EQ(part->flops, flops) << name;
+    EXPECT_DOUBLE_EQ(part->bytes, bytes) << name;
+  };
+  expect("product", 3e9, 6e6);
+  expect("sum", 1e9, 2e6);
+  expect("norm", 0.0, 4e6);
+  expect("ahead", 0.0, 0.0);
+  expect("none", 0.0, 0.0);
+}
+
 TEST(KernelSum, KernelsOfDifferentWholeNamesStayApart) {
   KernelSum sum;
   sum.add({.work = {kernel("_ZN1a3runEi", 0, 10), kernel("_ZN1b3runEi", 10, 30)}}, 1.0);
@@ -94,6 +120,22 @@ TEST(KernelSum, KernelsOfDifferentWholeNamesStayApart) {
   EXPECT_EQ(parts.parts[0].name, "run");
   EXPECT_EQ(parts.parts[1].name, "run");
   EXPECT_DOUBLE_EQ(parts.parts[0].seconds, 20e-9);
+}
+
+TEST(OperationTimes, MarksCallsInsteadOfTimingThem) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  const Tensor a = ctx.allocate({4, 8}, DType::kF32), b = ctx.allocate({16, 8}, DType::kF32);
+  const Tensor c = ctx.allocate({4, 16}, DType::kF32);
+  std::vector<std::uint64_t> marks;
+  ctx.times =
+      std::make_shared<ops::OperationTimes>([&](std::uint64_t number) { marks.push_back(number); });
+  ops::fill(ctx, a, 1.0f);
+  ops::matmul(ctx, a, ops::Transpose::kNo, b, ops::Transpose::kYes, 0.0f, c);
+  EXPECT_EQ(marks, (std::vector<std::uint64_t>{1, 0, 2, 0}));
+  EXPECT_TRUE(ctx.times->calls().empty());
+  ASSERT_EQ(ctx.times->marked().size(), 2u);
+  EXPECT_EQ(std::get<0>(ctx.times->marked()[1]), "matmul");
+  EXPECT_DOUBLE_EQ(std::get<3>(ctx.times->marked()[1]), 2.0 * 4 * 16 * 8);
 }
 
 TEST(OperationParts, AreMeansByTypeAndSizes) {
@@ -136,6 +178,8 @@ struct ScriptedTrace : cuda::KernelTrace {
     left->erase(left->begin());
     return next;
   }
+  void begin_operation(std::uint64_t) override {}
+  void end_operation() override {}
 };
 
 // What was asked of the steps, and what came of it.
@@ -146,7 +190,7 @@ struct Traced {
 
 Traced trace(const OpenTrace& open, int steps = 2) {
   Traced traced;
-  traced.result = kernel_parts(open, steps, [&](const std::function<void()>& begin) {
+  traced.result = kernel_parts(open, steps, [&](const auto& begin, const auto&) {
     begin();
     return 0.001 * ++traced.steps;
   });

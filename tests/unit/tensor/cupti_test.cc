@@ -29,6 +29,7 @@ union Record {
   CUpti_ActivityKernel10 kernel;
   CUpti_ActivityMemcpy6 copy;
   CUpti_ActivityMemset4 fill;
+  CUpti_ActivityExternalCorrelation number;
 };
 
 // What CUPTI would do. Its functions find it globally, so only one may exist.
@@ -37,6 +38,8 @@ struct FakeCupti {
   std::map<std::string, CUptiResult> faults;  // by the function; enabling: by the kind's number too
   std::vector<Record> records;                // that the next flush gives away
   std::size_t dropped = 0;                    // as CUPTI counts them for the next buffer
+
+  std::vector<std::uint64_t> numbers;  // pushed and not popped
 
   int subscribers = 0, flushes = 0;
   std::vector<CUpti_ActivityKind> enabled;
@@ -129,6 +132,17 @@ Cupti table() {
     *dropped = std::exchange(fake->dropped, 0);
     return CUPTI_SUCCESS;
   };
+  library.push_number = [](CUpti_ExternalCorrelationKind kind, std::uint64_t number) {
+    EXPECT_EQ(kind, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
+    fake->numbers.push_back(number);
+    return fake->result("push");
+  };
+  library.pop_number = [](CUpti_ExternalCorrelationKind kind, std::uint64_t*) {
+    EXPECT_EQ(kind, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
+    if (fake->numbers.empty()) return CUPTI_ERROR_QUEUE_EMPTY;
+    fake->numbers.pop_back();
+    return CUPTI_SUCCESS;
+  };
   return library;
 }
 
@@ -201,6 +215,59 @@ TEST(CuptiTrace, KernelsCopiesAndFillsAreUnderstood) {
   EXPECT_TRUE(trace->take().work.empty()) << "what was taken does not come again";
 }
 
+// A record of a call comes before or behind that of the work which it queued.
+TEST(CuptiTrace, WorkHasTheNumberOfItsOperation) {
+  FakeCupti cupti;
+  const auto trace = cuda::make_cupti_trace(table());
+  trace->begin_operation(7);
+  trace->begin_operation(8);
+  EXPECT_EQ(cupti.numbers, (std::vector<std::uint64_t>{7, 8}));
+  trace->end_operation();
+  trace->end_operation();
+  EXPECT_TRUE(cupti.numbers.empty());
+  const auto call = [](std::uint32_t correlation, std::uint64_t number,
+                       CUpti_ExternalCorrelationKind kind) {
+    Record record{};
+    record.number.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+    record.number.externalKind = kind;
+    record.number.correlationId = correlation;
+    record.number.externalId = number;
+    return record;
+  };
+  constexpr auto kOurs = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+  Record api{};
+  api.any.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  Record first = kernel("first", 1, 2), second = kernel("second", 3, 4),
+         third = copy(CUPTI_ACTIVITY_MEMCPY_KIND_DTOD, 8), none = kernel("none", 9, 9);
+  Record lost = kernel("lost", 100, 0);
+  first.kernel.correlationId = 11;
+  lost.kernel.correlationId = 12;
+  second.kernel.correlationId = 13;
+  third.copy.correlationId = 14;
+  none.kernel.correlationId = 15;
+  cupti.records = {call(11, 7, kOurs),
+                   api,
+                   first,
+                   lost,
+                   call(12, 1, kOurs),
+                   second,
+                   call(13, 8, kOurs),
+                   call(13, 99, CUPTI_EXTERNAL_CORRELATION_KIND_OPENACC),
+                   third,
+                   call(14, 8, kOurs),
+                   none};
+  const KernelRecords records = trace->take();
+  ASSERT_EQ(records.work.size(), 4u);
+  EXPECT_EQ(records.lost, 1u);
+  const std::uint64_t numbers[] = {7, 8, 8, 0};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(records.work[i].operation, numbers[i]) << i;
+  cupti.records = {first};
+  EXPECT_EQ(trace->take().work.at(0).operation, 0u) << "calls are those of one take";
+  cupti.faults["push"] = CUPTI_ERROR_INVALID_PARAMETER;
+  EXPECT_EQ(testing::message_of<CudaError>([&] { trace->begin_operation(1); }),
+            "cuptiActivityPushExternalCorrelationId: CUPTI_ERROR_SCRIPTED");
+}
+
 TEST(CuptiTrace, FullBuffersComeBeforeTheFlush) {
   FakeCupti cupti;
   const auto trace = cuda::make_cupti_trace(table());
@@ -227,9 +294,11 @@ TEST(CuptiTrace, EndsWithTheObject) {
   {
     const auto trace = cuda::make_cupti_trace(table());
     EXPECT_EQ(cupti.subscribers, 1);
-    EXPECT_EQ(cupti.enabled, (std::vector<CUpti_ActivityKind>{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                                              CUPTI_ACTIVITY_KIND_MEMCPY,
-                                                              CUPTI_ACTIVITY_KIND_MEMSET}));
+    EXPECT_EQ(cupti.enabled,
+              (std::vector<CUpti_ActivityKind>{
+                  CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                  CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+                  CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION}));
     cupti.records = {kernel("never taken", 1, 2)};
   }
   EXPECT_EQ(cupti.flushes, 1);
