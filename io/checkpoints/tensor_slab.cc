@@ -168,6 +168,11 @@ void check_slice(const TensorSlice& slice) {
   if (slice.local.device() != slice.stream.device()) {
     refuse("it is on " + slice.local.device().to_string() + ", and its stream is not");
   }
+  if (slice.low.defined() &&
+      (slice.local.dtype() != DType::kBF16 || slice.low.dtype() != DType::kU16 ||
+       slice.low.shape() != slice.local.shape() || slice.low.device() != slice.local.device())) {
+    refuse("its memory has no two halves of its values");
+  }
   const std::size_t size = size_of(slice.dtype());
   if (size != 4 && size != 8) refuse("only 4- and 8-byte elements are kept");
   if (slice.range) {

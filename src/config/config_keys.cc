@@ -285,6 +285,11 @@ void add_gradient_keys(Options& options, Config::Optim& optim) {
   options.add("optim.loss_scale_interval", optim.loss_scale_interval, "steps",
               "steps without overflow after which a dynamic loss scale is doubled",
               between(1, limits::kCount), OnChange::kResults);
+  options.add("optim.masters", optim.masters, "",
+              "bf16: the fp32 values that the optimizer changes; fp32: beside the weights; split: "
+              "weights and 16 bits more, which are 2 bytes a parameter less and as exact; weights "
+              "that are ties between two values of bf16 go away from zero then, not to even",
+              one_of({"fp32", "split"}), OnChange::kResults);
 }
 
 void add_schedule_keys(Options& options, Config::Schedule& schedule) {

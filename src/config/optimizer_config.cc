@@ -275,6 +275,32 @@ void check_average(const Config& config) {
   }
 }
 
+void check_masters(const Config& config, const optim::OptimizerConfig& optimizer) {
+  if (config.optim.masters != "split") return;
+  const auto refuse = [](const std::string& why) {
+    throw ConfigError(fmt::format(
+        "optim.masters is split, but {}: give optim.masters fp32, or leave it out", why));
+  };
+  if (config.run.precision != "bf16") {
+    refuse(fmt::format("run.precision is {}, and only weights in bf16 are a part of fp32 values",
+                       config.run.precision));
+  }
+  std::string_view whole;
+  const auto takes_none = [&](const optim::RuleKind& kind) {
+    if (!kind.takes_split) whole = kind.name;
+    return !kind.takes_split;
+  };
+  if (some_rule(optimizer, takes_none)) {
+    refuse(fmt::format("{} needs fp32 values that lie in one piece", whole));
+  }
+  if (optimizer.average) {
+    refuse(
+        fmt::format("optim.average is {}, and evaluations of the average take the place of the "
+                    "weights, which are a part of the values that the steps go on from",
+                    config.optim.average));
+  }
+}
+
 }  // namespace
 
 Config::Optim with_defaults_of_rule(Config::Optim optim) {
@@ -322,6 +348,7 @@ void check_optimizer(const Config& config) {
   check_nesterov(config.optim, optimizer);
   check_least_numbers(config.optim, optimizer);
   check_average(config);
+  check_masters(config, optimizer);
 }
 
 }  // namespace trireme

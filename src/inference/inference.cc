@@ -55,6 +55,7 @@ InferencePlan::InferencePlan(const Checkpoint& checkpoint,
     trained_on.marks.push_back({attribute, {}, value});
   }
   stage.compute = compute_type(precision.value_or(training.run.precision));
+  stage.split_masters = training.optim.masters == "split" && stage.compute == DType::kBF16;
   stage.trains = false;
   stage.seed = {};
   stage.whole_weights = !shard.divides_weights();

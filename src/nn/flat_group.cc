@@ -7,6 +7,7 @@
 
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/split.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/narrow.h"
 
@@ -82,6 +83,8 @@ int FlatGroup::uses() const {
 
 void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
   use_ = use;
+  TRIREME_CHECK(!use.split || (use.compute == DType::kBF16 && !use.apart),
+                fmt::format("{} splits master values that its weights are no part of", name_));
   const bool updated = use.trains && trains();
   for (Parameter* parameter : parameters_) {
     parameter->residence_.storage = {
@@ -102,7 +105,7 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   if (use.compute == DType::kF32 && !(updated && use.apart)) {
     master_ = weight_shard_;
   } else if (updated || !use.trains) {
-    master_ = zeros(sharding_.shard_extent(), DType::kF32);
+    master_ = zeros(sharding_.shard_extent(), use.split ? DType::kU16 : DType::kF32);
   }
   set_weights(whole);
   if (updated) take_gradients(ctx, gradients);
@@ -157,31 +160,47 @@ std::int64_t FlatGroup::draw_initial_values(ops::Context& ctx, std::uint64_t see
   return drawn;
 }
 
-// Where there are no master values, the elements are drawn on the host, a piece at a time, and
-// rounded there.
+// Where there are no master values in fp32, the elements are drawn on the host, a piece at a time,
+// and rounded or split there.
 std::int64_t FlatGroup::draw(ops::Context& ctx, const Part& part, std::uint64_t seed,
                              std::set<std::string>* rounded) const {
-  const Tensor to = view(values(), part);
-  if (master_.defined()) {
-    return nn::draw_initial_values(ctx, *part.parameter, part.elements, seed, to);
+  if (master_.defined() && !splits()) {
+    return nn::draw_initial_values(ctx, *part.parameter, part.elements, seed, view(master_, part));
   }
-  if (is_dry(to.raw())) return 0;
+  if (is_dry(weight_shard_.raw())) return 0;
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements
   std::int64_t drawn = 0;
   std::vector<float> values;
-  std::vector<std::uint16_t> bits;  // of either type of 16 bits
-  for (std::int64_t begin = 0; begin < to.elements(); begin += kPiece) {
-    const std::int64_t end = std::min(begin + kPiece, to.elements());
+  for (std::int64_t begin = 0; begin < part.elements.size(); begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, part.elements.size());
     values.resize(static_cast<std::size_t>(end - begin));
-    bits.resize(values.size());
     const FlatRange range = {part.elements.begin + begin, part.elements.begin + end};
     drawn += nn::draw_initial_values(ctx, *part.parameter, range, seed,
                                      Tensor::wrap(std::span<float>(values)));
-    const Tensor piece = Tensor::wrap(bits.data(), {end - begin}, to.dtype());
-    if (round_to(values, piece) && rounded) rounded->insert(part.parameter->name());
-    copy(piece, to.flat_range(begin, end), ctx.stream);  // waits: it is not in pinned memory
+    if (write_piece(ctx, values, part.at + begin) && rounded) {
+      rounded->insert(part.parameter->name());
+    }
   }
   return drawn;
+}
+
+// Writes values on the host to the shard's elements from `at` on: to the weights, rounded, or to
+// both halves. Returns whether rounding has changed one. Waits, because the copies are not in
+// pinned memory.
+bool FlatGroup::write_piece(ops::Context& ctx, std::span<const float> values,
+                            std::int64_t at) const {
+  std::vector<std::uint16_t> bits(values.size()), low(splits() ? values.size() : 0);
+  const std::int64_t end = at + std::ssize(values);
+  const Tensor piece = Tensor::wrap(bits.data(), {std::ssize(values)}, weight_shard_.dtype());
+  bool changed = false;
+  if (splits()) {
+    split_to(values, piece, low);
+    copy(Tensor::wrap(std::span(low)), master_.flat_range(at, end), ctx.stream);
+  } else {
+    changed = round_to(values, piece);
+  }
+  copy(piece, weight_shard_.flat_range(at, end), ctx.stream);
+  return changed;
 }
 
 Tensor FlatGroup::view(const Tensor& flat, const Parameter& parameter) const {
@@ -210,9 +229,29 @@ Tensor FlatGroup::reduced(const FlatRange& elements) const {
   return reduced().flat_range(elements.begin - at, elements.end - at);
 }
 
+const Tensor& FlatGroup::values() const {
+  TRIREME_CHECK(!splits(), fmt::format("{} has its values in no single memory", name_));
+  return master_.defined() ? master_ : weight_shard_;
+}
+
+Tensor FlatGroup::read_values(ops::Context& ctx, const FlatRange& elements) const {
+  const auto part = [&](const Tensor& shard) {
+    return shard.flat_range(elements.begin, elements.end);
+  };
+  if (!splits()) return part(values());
+  const Tensor joined = ctx.allocate({elements.size()}, DType::kF32, MemoryUse::kWorkspace);
+  ops::join(ctx, part(weight_shard_), part(master_), joined);
+  return joined;
+}
+
+void FlatGroup::write_values(ops::Context& ctx, const Tensor& from) const {
+  if (splits()) return ops::split(ctx, from, weight_shard_, master_);
+  if (from.raw() != values().raw()) ops::cast(ctx, from, values());
+}
+
 void FlatGroup::refresh_weights(ops::Context& ctx) const {
-  if (master_.defined() && weight_shard_.raw() != master_.raw())
-    ops::cast(ctx, master_, weight_shard_);
+  if (splits() || !master_.defined() || weight_shard_.raw() == master_.raw()) return;
+  ops::cast(ctx, master_, weight_shard_);
 }
 
 Gather FlatGroup::begin_gather(const Tensor& whole) {

@@ -23,6 +23,7 @@
 #include "trireme/ops/pooling.h"
 #include "trireme/ops/quantize.h"
 #include "trireme/ops/softmax_loss.h"
+#include "trireme/ops/split.h"
 #include "trireme/ops/update.h"
 
 #define TRIREME_EACH_OP(name, parameters) void name parameters;

@@ -25,8 +25,9 @@ void check_pair(std::string_view op, std::string_view name, const Tensor& x, con
 }  // namespace
 
 void fill(Context& ctx, const Tensor& x, float value) {
-  check_dtype("fill", "x", x,
-              {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI64, DType::kU8});
+  check_dtype(
+      "fill", "x", x,
+      {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI64, DType::kU16, DType::kU8});
   dispatch(TRIREME_OP(fill), ctx, x, value);
 }
 

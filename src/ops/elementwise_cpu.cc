@@ -44,26 +44,19 @@ void binary(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y, con
   });
 }
 
+// For types in which no arithmetic is done.
+template <class T>
+void fill_as(Context& ctx, const Tensor& x, float value) {
+  on_this_thread(ctx, [&] { std::fill_n(x.data<T>(), x.elements(), static_cast<T>(value)); });
+}
+
 }  // namespace
 
 void fill(Context& ctx, const Tensor& x, float value) {
-  if (x.dtype() == DType::kF64) {
-    on_this_thread(
-        ctx, [&] { std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value)); });
-    return;
-  }
-  if (x.dtype() == DType::kI64) {
-    on_this_thread(ctx, [&] {
-      std::fill_n(x.data<std::int64_t>(), x.elements(), static_cast<std::int64_t>(value));
-    });
-    return;
-  }
-  if (x.dtype() == DType::kU8) {
-    on_this_thread(ctx, [&] {
-      std::fill_n(x.data<std::uint8_t>(), x.elements(), static_cast<std::uint8_t>(value));
-    });
-    return;
-  }
+  if (x.dtype() == DType::kF64) return fill_as<double>(ctx, x, value);
+  if (x.dtype() == DType::kI64) return fill_as<std::int64_t>(ctx, x, value);
+  if (x.dtype() == DType::kU16) return fill_as<std::uint16_t>(ctx, x, value);
+  if (x.dtype() == DType::kU8) return fill_as<std::uint8_t>(ctx, x, value);
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
     Stage stage;
     float* to = write_place(x, begin, stage.values);

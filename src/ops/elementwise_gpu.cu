@@ -292,25 +292,21 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// For types in which no arithmetic is done.
+template <class T>
+void fill_as(Context& ctx, const Tensor& x, float value) {
+  launch(fill_wide_kernel<T>, extent(blocks_for(x.elements(), kThreads)), kThreads, 0, ctx.stream,
+         device_data<T>(x), x.elements(), static_cast<T>(value));
+}
+
 }  // namespace
 
 void fill(Context& ctx, const Tensor& x, float value) {
   const std::int64_t elements = x.elements();
-  if (x.dtype() == DType::kF64) {
-    launch(fill_wide_kernel<double>, extent(blocks_for(elements, kThreads)), kThreads, 0,
-           ctx.stream, device_data<double>(x), elements, static_cast<double>(value));
-    return;
-  }
-  if (x.dtype() == DType::kI64) {
-    launch(fill_wide_kernel<std::int64_t>, extent(blocks_for(elements, kThreads)), kThreads, 0,
-           ctx.stream, device_data<std::int64_t>(x), elements, static_cast<std::int64_t>(value));
-    return;
-  }
-  if (x.dtype() == DType::kU8) {
-    launch(fill_wide_kernel<std::uint8_t>, extent(blocks_for(elements, kThreads)), kThreads, 0,
-           ctx.stream, device_data<std::uint8_t>(x), elements, static_cast<std::uint8_t>(value));
-    return;
-  }
+  if (x.dtype() == DType::kF64) return fill_as<double>(ctx, x, value);
+  if (x.dtype() == DType::kI64) return fill_as<std::int64_t>(ctx, x, value);
+  if (x.dtype() == DType::kU16) return fill_as<std::uint16_t>(ctx, x, value);
+  if (x.dtype() == DType::kU8) return fill_as<std::uint8_t>(ctx, x, value);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
     launch(fill_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, View<T>(x),

@@ -17,6 +17,24 @@ void check_flat(std::string_view op, const Tensor& master, const Tensor& gradien
   check_shape(op, "weights", weights, master.shape());
 }
 
+// In fp32 or split.
+void check_masters(std::string_view op, const Tensor& master, const Tensor& weights,
+                   const Shape& shape) {
+  check_dtype(op, "master", master, {DType::kF32, DType::kU16});
+  check_shape(op, "master", master, shape);
+  check_floating(op, "weights", weights);
+  if (master.dtype() == DType::kU16) check_dtype(op, "weights", weights, {DType::kBF16});
+  check_shape(op, "weights", weights, shape);
+}
+
+// For steps that take split master values, too.
+void check_step(std::string_view op, const Tensor& master, const Tensor& gradient,
+                const Tensor& weights) {
+  check_rank(op, "master", master, 1);
+  check_masters(op, master, weights, master.shape());
+  check_fp32(op, "gradient", gradient, master.shape());
+}
+
 void check_length(std::string_view op, const Tensor& length) {
   if (length.defined()) check_fp32(op, "length", length, {1});
 }
@@ -52,7 +70,7 @@ void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
   std::int64_t elements = 0;
   double bytes = 0.0;
   for (const AdamWPart& part : parts) {
-    check_flat("adamw_step", part.master, part.gradient, part.weights);
+    check_step("adamw_step", part.master, part.gradient, part.weights);
     check_fp32("adamw_step", "exp_avg", part.exp_avg, part.master.shape());
     check_fp32("adamw_step", "exp_avg_sq", part.exp_avg_sq, part.master.shape());
     elements += part.master.elements();
@@ -66,7 +84,7 @@ void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights, const Tensor& length) {
-  check_flat("sgd_step", master, gradient, weights);
+  check_step("sgd_step", master, gradient, weights);
   check_length("sgd_step", length);
   if (rule.momentum != 0.0f || velocity.defined()) {
     check_fp32("sgd_step", "velocity", velocity, master.shape());
@@ -78,7 +96,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
                const Tensor& exp_avg, const Tensor& weights) {
-  check_flat("lion_step", master, gradient, weights);
+  check_step("lion_step", master, gradient, weights);
   check_fp32("lion_step", "exp_avg", exp_avg, master.shape());
   check_step_state("lion_step", ctx);
   dispatch(TRIREME_OP(lion_step), ctx, rule, master, gradient, exp_avg, weights);
@@ -123,10 +141,10 @@ void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient
 
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
                 const Tensor& weights, const Tensor& length) {
-  check_flat("step_along", master, master, weights);
-  check_length("step_along", length);
   check_floating("step_along", "direction", direction);
-  check_shape("step_along", "direction", direction, master.shape());
+  check_rank("step_along", "direction", direction, 1);
+  check_masters("step_along", master, weights, direction.shape());
+  check_length("step_along", length);
   check_step_state("step_along", ctx);
   dispatch(TRIREME_OP(step_along), ctx, rule, master, direction, weights, length);
 }

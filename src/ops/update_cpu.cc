@@ -23,6 +23,30 @@ void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, st
   }
 }
 
+// Calls body(values, begin, n) with master values of all elements, in fp32, which it changes in
+// place; then the master's memory and the weights have them.
+template <class Body>
+void change_masters(const Context& ctx, const Tensor& master, const Tensor& weights,
+                    std::int64_t grain, const Body& body) {
+  if (master.dtype() != DType::kU16) {
+    parallel_ranges(ctx, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+      body(master.data<float>() + begin, begin, end - begin);
+      publish(master, weights, begin, end - begin);
+    });
+    return;
+  }
+  parallel_ranges(ctx, master.elements(), kStageElements,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    const ElementwiseKernels& k = kernels().elementwise;
+                    auto* const high = static_cast<std::uint16_t*>(weights.raw()) + begin;
+                    auto* const low = master.data<std::uint16_t>() + begin;
+                    Stage stage;
+                    k.join(high, low, stage.values, end - begin);
+                    body(stage.values, begin, end - begin);
+                    k.split(stage.values, high, low, end - begin);
+                  });
+}
+
 // The number in a tensor of one; `otherwise` if it is undefined.
 float value_of(const Context& ctx, const Tensor& one, float otherwise) {
   return one.defined() && !ctx.dry ? one.data<float>()[0] : otherwise;
@@ -53,12 +77,12 @@ void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
   for (const AdamWPart& part : parts) {
     const AdamWFactors factors =
         adamw_factors(part.rule, state, static_cast<double>(state.learning_rate * part.rule.rate));
-    parallel_ranges(ctx, part.master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-      kernels().update.adamw(
-          factors, part.master.data<float>() + begin, part.gradient.data<float>() + begin,
-          part.exp_avg.data<float>() + begin, part.exp_avg_sq.data<float>() + begin, end - begin);
-      publish(part.master, part.weights, begin, end - begin);
-    });
+    change_masters(ctx, part.master, part.weights, kGrain,
+                   [&](float* values, std::int64_t begin, std::int64_t n) {
+                     kernels().update.adamw(factors, values, part.gradient.data<float>() + begin,
+                                            part.exp_avg.data<float>() + begin,
+                                            part.exp_avg_sq.data<float>() + begin, n);
+                   });
   }
 }
 
@@ -75,12 +99,11 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
       .length = value_of(ctx, length, 1.0f),
       .nesterov = rule.nesterov,
   };
-  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
-    kernels().update.sgd(factors, master.data<float>() + begin, gradient.data<float>() + begin, v,
-                         end - begin);
-    publish(master, weights, begin, end - begin);
-  });
+  change_masters(ctx, master, weights, kGrain,
+                 [&](float* values, std::int64_t begin, std::int64_t n) {
+                   float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
+                   kernels().update.sgd(factors, values, gradient.data<float>() + begin, v, n);
+                 });
 }
 
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
@@ -94,11 +117,11 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
       .learning_rate = state.learning_rate * rule.rate,
       .weight_decay = rule.weight_decay,
   };
-  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    kernels().update.lion(factors, master.data<float>() + begin, gradient.data<float>() + begin,
-                          exp_avg.data<float>() + begin, end - begin);
-    publish(master, weights, begin, end - begin);
-  });
+  change_masters(ctx, master, weights, kGrain,
+                 [&](float* values, std::int64_t begin, std::int64_t n) {
+                   kernels().update.lion(factors, values, gradient.data<float>() + begin,
+                                         exp_avg.data<float>() + begin, n);
+                 });
 }
 
 void adamw_direction(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
@@ -183,14 +206,12 @@ void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const
   const float learning_rate = state.learning_rate * rule.rate;
   const float keep = 1.0f - learning_rate * rule.weight_decay;
   const float along = value_of(ctx, length, learning_rate);
-  parallel_ranges(
-      ctx, master.elements(), kStageElements, [&](std::int64_t begin, std::int64_t end) {
-        Stage stage;
-        kernels().update.step_along(keep, along, master.data<float>() + begin,
-                                    read_fp32(direction, begin, end - begin, stage.values),
-                                    end - begin);
-        publish(master, weights, begin, end - begin);
-      });
+  change_masters(ctx, master, weights, kStageElements,
+                 [&](float* values, std::int64_t begin, std::int64_t n) {
+                   Stage stage;
+                   kernels().update.step_along(keep, along, values,
+                                               read_fp32(direction, begin, n, stage.values), n);
+                 });
 }
 
 void update_loss_scale(Context& ctx, const LossScaling& rule) {

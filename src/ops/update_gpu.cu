@@ -1,6 +1,8 @@
-// Bound by memory: AdamW reads 16 bytes per element and writes 12, and the new weight.
+// Bound by memory: AdamW reads 16 bytes per element and writes 12, and the new weight; with split
+// master values that is among them.
 #include "ops/device_ops.h"
 #include "ops/gpu/chunks.h"
+#include "ops/gpu/masters.h"
 #include "ops/gpu/segments.h"
 #include "ops/loss_scaling.h"
 #include "ops/step_length.h"
@@ -40,11 +42,10 @@ template <class T>
 struct AdamWSegment {
   AdamW rule;
   bool vector;
-  float* master;
+  Masters<T> master;
   const float* gradient;
   float* exp_avg;
   float* exp_avg_sq;
-  View<T> weights;
   std::int64_t elements;
 };
 template <class T>
@@ -62,12 +63,11 @@ __global__ void __launch_bounds__(kThreads)
   const bool vector = of.vector;
   const std::int64_t at = chunk_of_thread() - table.begin[segment] * (kThreads * kChunk);
   const std::int64_t left = of.elements - at;
-  float* const master = of.master;
+  const Masters<T> master = of.master;
   float* const exp_avg = of.exp_avg;
   float* const exp_avg_sq = of.exp_avg_sq;
-  const View<T> weights = of.weights;
   float p[kChunk], g[kChunk], m[kChunk], v[kChunk];
-  load_chunk(master + at, left, vector, p);
+  master.load(at, left, vector, p);
   load_chunk(of.gradient + at, left, vector, g);
   load_chunk(exp_avg + at, left, vector, m);
   load_chunk(exp_avg_sq + at, left, vector, v);
@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   store_chunk(exp_avg + at, left, vector, m);
   store_chunk(exp_avg_sq + at, left, vector, v);
-  store_chunk(master + at, left, vector, p);
-  if (weights.defined()) weights.store(at, left, vector, p);
+  master.store(at, left, vector, p);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -125,9 +124,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(Sgd rule, const StepState* state, float* master, const float* gradient,
-               float* velocity, View<T> weights, const float* length, std::int64_t elements,
-               bool vector) {
+    sgd_kernel(Sgd rule, const StepState* state, Masters<T> master, const float* gradient,
+               float* velocity, const float* length, std::int64_t elements, bool vector) {
   if (state->finite == 0) return;
   const std::int64_t at = chunk_of_thread();
   const std::int64_t left = elements - at;
@@ -136,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   const float learning_rate = state->learning_rate * rule.rate;
   const float along = length != nullptr ? *length : 1.0f;
   float p[kChunk], g[kChunk], v[kChunk] = {};
-  load_chunk(master + at, left, vector, p);
+  master.load(at, left, vector, p);
   load_chunk(gradient + at, left, vector, g);
   if (velocity != nullptr) load_chunk(velocity + at, left, vector, v);
 #pragma unroll
@@ -147,14 +145,13 @@ __global__ void __launch_bounds__(kThreads)
     p[i] -= learning_rate * (d + rule.weight_decay * p[i]);
   }
   if (velocity != nullptr) store_chunk(velocity + at, left, vector, v);
-  store_chunk(master + at, left, vector, p);
-  if (weights.defined()) weights.store(at, left, vector, p);
+  master.store(at, left, vector, p);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    lion_kernel(Lion rule, const StepState* state, float* master, const float* gradient,
-                float* exp_avg, View<T> weights, std::int64_t elements, bool vector) {
+    lion_kernel(Lion rule, const StepState* state, Masters<T> master, const float* gradient,
+                float* exp_avg, std::int64_t elements, bool vector) {
   if (state->finite == 0) return;
   const std::int64_t at = chunk_of_thread();
   const std::int64_t left = elements - at;
@@ -162,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
   const float factor = gradient_factor(*state);
   const float learning_rate = state->learning_rate * rule.rate;
   float p[kChunk], g[kChunk], m[kChunk];
-  load_chunk(master + at, left, vector, p);
+  master.load(at, left, vector, p);
   load_chunk(gradient + at, left, vector, g);
   load_chunk(exp_avg + at, left, vector, m);
 #pragma unroll
@@ -174,8 +171,7 @@ __global__ void __launch_bounds__(kThreads)
     m[i] = rule.beta2 * m[i] + (1.0f - rule.beta2) * d;
   }
   store_chunk(exp_avg + at, left, vector, m);
-  store_chunk(master + at, left, vector, p);
-  if (weights.defined()) weights.store(at, left, vector, p);
+  master.store(at, left, vector, p);
 }
 
 template <class T>
@@ -251,8 +247,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    step_along_kernel(StepAlong rule, const StepState* state, float* master, View<Any> direction,
-                      View<T> weights, const float* length, std::int64_t elements, bool vector) {
+    step_along_kernel(StepAlong rule, const StepState* state, Masters<T> master,
+                      View<Any> direction, const float* length, std::int64_t elements,
+                      bool vector) {
   if (state->finite == 0) return;
   const std::int64_t at = chunk_of_thread();
   const std::int64_t left = elements - at;
@@ -261,12 +258,11 @@ __global__ void __launch_bounds__(kThreads)
   const float keep = 1.0f - learning_rate * rule.weight_decay;
   const float along = length != nullptr ? *length : learning_rate;
   float p[kChunk], d[kChunk];
-  load_chunk(master + at, left, vector, p);
+  master.load(at, left, vector, p);
   direction.load(at, left, vector, d);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) p[i] = p[i] * keep - along * d[i];
-  store_chunk(master + at, left, vector, p);
-  if (weights.defined()) weights.store(at, left, vector, p);
+  master.store(at, left, vector, p);
 }
 
 __global__ void loss_scale_kernel(LossScaling rule, StepState* state) {
@@ -286,16 +282,23 @@ __global__ void __launch_bounds__(kThreads)
   store_chunk(x + at, elements - at, vector, values);
 }
 
-// The weights, which receive the new master values. The view is undefined where both are the same
-// memory.
+// Takes neighbouring parts whose master values and weights have one type off the front, as many as
+// a launch takes, and queues their step.
 template <class T>
-View<T> published(const Tensor& weights, const Tensor& master) {
-  return weights.raw() == master.raw() ? View<T>() : View<T>(weights);
-}
-// Calls body(View<T>) with it.
-template <class Body>
-void with_published(const Tensor& weights, const Tensor& master, const Body& body) {
-  with_type({&weights}, [&](auto type) { body(published<decltype(type)>(weights, master)); });
+void queue_adamw(Context& ctx, std::span<const AdamWPart>& parts) {
+  const DType type = parts.front().weights.dtype(), masters = parts.front().master.dtype();
+  AdamWTable<T> table;
+  while (!parts.empty() && parts.front().weights.dtype() == type &&
+         parts.front().master.dtype() == masters && !table.full()) {
+    const auto& [rule, master, gradient, exp_avg, exp_avg_sq, weights] = parts.front();
+    parts = parts.subspan(1);
+    table.add({rule, vectors_fit({&master, &gradient, &exp_avg, &exp_avg_sq, &weights}, kChunk),
+               Masters<T>(master, weights), device_data<float>(gradient),
+               device_data<float>(exp_avg), device_data<float>(exp_avg_sq), master.elements()},
+              blocks_of_chunks(master.elements()));
+  }
+  launch(adamw_kernel<T>, extent(table.work), kThreads, 0, ctx.stream,
+         static_cast<const StepState*>(ctx.step_state.get()), table);
 }
 
 }  // namespace
@@ -314,35 +317,21 @@ StepState read_step_state(Context& ctx) {
   return state;
 }
 
-// Neighbouring parts whose weights have one type go together.
 void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
   while (!parts.empty()) {
-    const Tensor& first = parts.front().weights;
-    with_type({&first}, [&](auto type) {
-      using T = decltype(type);
-      AdamWTable<T> table;
-      while (!parts.empty() && parts.front().weights.dtype() == first.dtype() && !table.full()) {
-        const auto& [rule, master, gradient, exp_avg, exp_avg_sq, weights] = parts.front();
-        parts = parts.subspan(1);
-        table.add(
-            {rule, vectors_fit({&master, &gradient, &exp_avg, &exp_avg_sq, &weights}, kChunk),
-             device_data<float>(master), device_data<float>(gradient), device_data<float>(exp_avg),
-             device_data<float>(exp_avg_sq), published<T>(weights, master), master.elements()},
-            blocks_of_chunks(master.elements()));
-      }
-      launch(adamw_kernel<T>, extent(table.work), kThreads, 0, ctx.stream,
-             static_cast<const StepState*>(ctx.step_state.get()), table);
-    });
+    const AdamWPart& first = parts.front();
+    with_masters(first.master, first.weights,
+                 [&]<class T>(const Masters<T>& /*first*/) { queue_adamw<T>(ctx, parts); });
   }
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights, const Tensor& length) {
   const std::int64_t elements = master.elements();
-  with_published(weights, master, [&]<class T>(View<T> to) {
+  with_masters(master, weights, [&]<class T>(const Masters<T>& masters) {
     launch(sgd_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
-           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
-           device_data<float>(velocity), to, device_data<float>(length), elements,
+           ctx.step_state.get(), masters, device_data<float>(gradient),
+           device_data<float>(velocity), device_data<float>(length), elements,
            vectors_fit({&master, &gradient, &velocity, &weights}, kChunk));
   });
 }
@@ -350,11 +339,10 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tensor& gradient,
                const Tensor& exp_avg, const Tensor& weights) {
   const std::int64_t elements = master.elements();
-  with_published(weights, master, [&]<class T>(View<T> to) {
+  with_masters(master, weights, [&]<class T>(const Masters<T>& masters) {
     launch(lion_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
-           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
-           device_data<float>(exp_avg), to, elements,
-           vectors_fit({&master, &gradient, &exp_avg, &weights}, kChunk));
+           ctx.step_state.get(), masters, device_data<float>(gradient), device_data<float>(exp_avg),
+           elements, vectors_fit({&master, &gradient, &exp_avg, &weights}, kChunk));
   });
 }
 
@@ -372,11 +360,13 @@ void schedule_free_step(Context& ctx, const ScheduleFree& rule, const Tensor& ma
                         const Tensor& gradient, const Tensor& gap, const Tensor& exp_avg_sq,
                         const Tensor& weights) {
   const std::int64_t elements = master.elements();
-  with_published(weights, master, [&]<class T>(View<T> to) {
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
     launch(schedule_free_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
            static_cast<const StepState*>(ctx.step_state.get()), device_data<float>(master),
            device_data<float>(gradient), device_data<float>(gap), device_data<float>(exp_avg_sq),
-           to, elements, vectors_fit({&master, &gradient, &gap, &exp_avg_sq, &weights}, kChunk));
+           View<T>(weights), elements,
+           vectors_fit({&master, &gradient, &gap, &exp_avg_sq, &weights}, kChunk));
   });
 }
 
@@ -400,11 +390,10 @@ void average_gradient(Context& ctx, const Momentum& rule, const Tensor& gradient
 void step_along(Context& ctx, const StepAlong& rule, const Tensor& master, const Tensor& direction,
                 const Tensor& weights, const Tensor& length) {
   const std::int64_t elements = master.elements();
-  with_published(weights, master, [&]<class T>(View<T> to) {
+  with_masters(master, weights, [&]<class T>(const Masters<T>& masters) {
     launch(step_along_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
-           ctx.step_state.get(), device_data<float>(master), View<Any>(direction), to,
-           device_data<float>(length), elements,
-           vectors_fit({&master, &direction, &weights}, kChunk));
+           ctx.step_state.get(), masters, View<Any>(direction), device_data<float>(length),
+           elements, vectors_fit({&master, &direction, &weights}, kChunk));
   });
 }
 

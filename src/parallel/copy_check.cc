@@ -50,7 +50,8 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
     for (const nn::FlatGroup::Part& part : group.parts()) {
       const std::string& name = part.parameter->name();
       const std::vector<Communicator*> holders = holders_of(stage, part.parameter->residence());
-      const auto weights = checksum_of(ctx, nn::FlatGroup::view(group.values(), part));
+      const FlatRange in_shard{part.at, part.at + part.elements.size()};
+      const auto weights = checksum_of(ctx, group.read_values(ctx, in_shard));
       held.push_back(
           {fmt::format("the weights of {}", name), holders, static_cast<std::int64_t>(weights)});
       if (!group.trains()) continue;

@@ -67,7 +67,7 @@ Meeting::Meeting(ops::Context& ctx, TrainerStep& step, Communicator& islands,
 
 void Meeting::begin() {
   for (const Outer& outer : outer_) {
-    ops::cast(ctx_, outer.group->values(), outer.weights);
+    ops::cast(ctx_, outer.group->read_values(ctx_), outer.weights);
     if (outer.momentum.defined()) ops::fill(ctx_, outer.momentum, 0.0f);
   }
 }
@@ -161,7 +161,7 @@ bool Meeting::start(int number, std::int64_t targets) {
     const Outer& outer = outer_[piece.outer];
     const Tensor learned = part_of(fragment.sum, piece.in_sum);
     ops::cast(ctx_, part_of(outer.weights, piece.in_shard), learned);
-    ops::add_scaled(ctx_, part_of(outer.group->values(), piece.in_shard), -1.0f, learned);
+    ops::add_scaled(ctx_, outer.group->read_values(ctx_, piece.in_shard), -1.0f, learned);
   }
   const bool counts = is_finite(fragment.sum);
   const float own = counts ? static_cast<float>(targets) : 0.0f;
@@ -241,13 +241,14 @@ void Meeting::take_step(const Fragment& fragment, float mix) {
   }
   for (const std::size_t i : fragment.groups) {
     const Outer& outer = outer_[i];
-    const Tensor& values = outer.group->values();
     if (mix == 0.0f) {
-      ops::cast(ctx_, outer.weights, values);
-    } else {
-      ops::scale(ctx_, values, mix);
-      ops::add_scaled(ctx_, outer.weights, 1.0f - mix, values);
+      outer.group->write_values(ctx_, outer.weights);
+      continue;
     }
+    const Tensor values = outer.group->read_values(ctx_);
+    ops::scale(ctx_, values, mix);
+    ops::add_scaled(ctx_, outer.weights, 1.0f - mix, values);
+    outer.group->write_values(ctx_, values);
   }
 }
 
@@ -276,16 +277,16 @@ std::vector<Meeting::Kept> Meeting::kept() const {
 }
 
 void Meeting::take_outer() {
-  for (const Outer& outer : outer_) ops::cast(ctx_, outer.weights, outer.group->values());
+  for (const Outer& outer : outer_) outer.group->write_values(ctx_, outer.weights);
   step_.values_changed();
 }
 
 void Meeting::exchange() {
   for (const Outer& outer : outer_) {
-    const Tensor& values = outer.group->values();
+    const Tensor values = outer.group->read_values(ctx_);
     const Tensor kept = ctx_.allocate(values.shape(), values.dtype(), MemoryUse::kWorkspace);
     ops::cast(ctx_, values, kept);
-    ops::cast(ctx_, outer.weights, values);
+    outer.group->write_values(ctx_, outer.weights);
     ops::cast(ctx_, kept, outer.weights);
   }
   step_.values_changed();

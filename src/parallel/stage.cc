@@ -118,7 +118,8 @@ void Stage::materialize_groups(ops::Context& ctx) {
                             {.compute = options_.compute,
                              .trains = options_.trains,
                              .whole_weights = options_.whole_weights,
-                             .apart = options_.weights_apart},
+                             .apart = options_.weights_apart,
+                             .split = options_.split_masters},
                             gradients[i]);
   }
   if (!options_.trains) return;

@@ -20,9 +20,10 @@ constexpr std::array kMiddleOfStage = {1, 1, 2, 1};
 constexpr int kMiddleMeasured = 5;
 
 // The bytes of master weights, which are there where weights have a type of less than 32 bits. They
-// are as large as gradients then.
-double masters_of(double parameters, double gradients) {
+// are as large as gradients then, or half of that where they are split.
+double masters_of(double parameters, double gradients, bool split) {
   constexpr double kHasMasters = 1.2;
+  if (split) return gradients / 2.0;
   return parameters > kHasMasters * gradients ? gradients : 0.0;
 }
 
@@ -132,6 +133,7 @@ std::optional<DryRunInput> LayoutEstimate::measured_input(const Layout& layout,
   const auto [begin, end] = middle_of(input->model);
   const int blocks = static_cast<int>(input->model.blocks.size());
   made.known = true;
+  made.split = input->step.stage.split_masters;
   const bool composed = end - begin >= kMiddleMeasured;
   made.before = composed ? begin : blocks;
   made.middle = composed ? end - begin : 0;
@@ -346,8 +348,8 @@ double LayoutEstimate::exposed_by_data(const Layout& layout, const Blocks& block
                            seconds("all_reduce", Axis::kReplicate, all / shards);
   const double exposed =
       std::max(0.0, reduction - backward) * (each_is_reduced ? micro_batches : 1);
-  const double weights =
-      blocks.block.parameters - masters_of(blocks.block.parameters, blocks.block.gradients);
+  const double weights = blocks.block.parameters -
+                         masters_of(blocks.block.parameters, blocks.block.gradients, blocks.split);
   const double each = seconds("all_gather", Axis::kShard, weights);
   if (layout.shard_stage < 3) return exposed + each * blocks.middle / stages;
   const double passes = 2.0 * micro_batches * blocks.middle / stages;
@@ -375,7 +377,7 @@ double LayoutEstimate::rank_bytes(const Layout& layout, const Blocks& blocks,
              (is_last ? blocks.last.*part : 0.0);
     };
     double gradients = sum(&Cost::gradients), optimizer = sum(&Cost::optimizer);
-    double masters = masters_of(sum(&Cost::parameters), gradients);
+    double masters = masters_of(sum(&Cost::parameters), gradients, blocks.split);
     double weights = sum(&Cost::parameters) - masters;
     const double of_block = weights / std::max(1.0, blocks_of_stage);
     if (layout.shard_stage >= 1) {

@@ -38,6 +38,7 @@ class LayoutEstimate {
   };
   struct Blocks {
     bool known = false;
+    bool split = false;                     // StageOptions::split_masters
     int before = 0, middle = 0, after = 0;  // blocks of the model
     Cost block, first, last;
     double transient = 0.0;  // activations that do not stay

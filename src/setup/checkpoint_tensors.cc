@@ -33,6 +33,19 @@ void add_part(const parallel::Stage& stage, const std::string& name, const Tenso
   }
 }
 
+// The same of a group's values, wherever they are kept.
+void add_values(const parallel::Stage& stage, const std::string& name, const nn::FlatGroup& group,
+                const nn::FlatGroup::Part& part, std::vector<TensorSlice>& slices) {
+  if (!group.splits()) {
+    return add_part(stage, name, nn::FlatGroup::view(group.values(), part), part, slices);
+  }
+  std::vector<TensorSlice> low;
+  add_part(stage, name, nn::FlatGroup::view(group.master(), part), part, low);
+  const std::size_t first = slices.size();
+  add_part(stage, name, nn::FlatGroup::view(group.weight_shard(), part), part, slices);
+  for (std::size_t i = 0; i < low.size(); ++i) slices[first + i].low = low[i].local;
+}
+
 void add_whole_states(const parallel::Stage& stage, const optim::Optimizer& optimizer,
                       bool owned_only, std::vector<TensorSlice>& slices) {
   const ProcessGrid& grid = stage.grid();
@@ -57,7 +70,7 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
       const std::string& name = part.parameter->name();
-      add_part(stage, kParameters + name, nn::FlatGroup::view(group.values(), part), part, slices);
+      add_values(stage, kParameters + name, group, part, slices);
       if (optimizer == nullptr) continue;
       for (const auto& [state, elements] : optimizer->states(i, part)) {
         add_part(stage, name_of_state(name, state), elements, part, slices);

@@ -134,6 +134,7 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
   options.cuda_graphs = config.cuda.graphs;
   options.optimizer = optimizer_of(config);
   options.stage.weights_apart = options.optimizer.weights_apart();
+  options.stage.split_masters = config.optim.masters == "split";
   return options;
 }
 

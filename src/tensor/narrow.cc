@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/tensor/split_float.h"
 
 namespace trireme {
 namespace {
@@ -43,6 +44,22 @@ bool round_to(std::span<const float> values, const Tensor& narrow) {
     }
     return changed;
   });
+}
+
+void split_to(std::span<const float> values, const Tensor& high, std::span<std::uint16_t> low) {
+  const auto rounded = high.span<BFloat16>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const SplitFloat one(values[i]);
+    rounded[i].bits = one.high;
+    low[i] = one.low;
+  }
+}
+
+void join_from(const Tensor& high, std::span<const std::uint16_t> low, std::span<float> values) {
+  const auto rounded = high.span<BFloat16>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(SplitFloat(rounded[i].bits, low[i]));
+  }
 }
 
 }  // namespace trireme

@@ -499,6 +499,26 @@ class OnADevice(ProgramTest):
         for other in evaluated[1:]:
             self.assertAlmostEqual(other, evaluated[0], delta=5e-3)
 
+    # The values of both settings are the same but where weights are ties.
+    def test_split_masters(self):
+        more = (*LLAMA, "--run.precision", "bf16", "--optim.name", "adamw", "--optim.lr", "3e-3")
+        split = (*more, "--optim.masters", "split")
+        whole = self.train("whole", "cuda", *split)
+        losses = lambda run: [{"loss": m["loss"]} for m in run if "loss" in m]
+        self.expect_close(losses(whole), losses(self.train("cpu", "cpu", *split)), 5e-3)
+        self.train("half", "cuda", *split)
+        self.checkpoint("half").unlink()
+        self.assertEqual(self.train("half", "cuda", *split), whole)
+        self.expect_close_weights("half", "whole", 0.0)
+        self.checkpoint("half").unlink()
+        self.expect_close(losses(self.train("half", "cuda", *more)), losses(whole), 1e-3)
+        self.assertIn("optim.masters was split, is fp32", self.output)
+        evaluated = []
+        for device in ("cuda", "cpu"):
+            text = self.expect_done("eval", "--checkpoint", "whole", "--device", device)
+            evaluated.append(float(re.search(r"(?m)^loss +(\S+)$", text)[1]))
+        self.assertAlmostEqual(evaluated[0], evaluated[1], delta=5e-3)
+
     def test_stops_and_goes_on(self):
         whole = self.train("whole", "cuda", *GPT)
         self.train("half", "cuda", *GPT)

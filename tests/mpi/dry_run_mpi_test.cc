@@ -38,6 +38,7 @@ struct Case {
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
   std::optional<int> recomputed_blocks = {};
   bool whole_weights = true, whole_gradients = true;
+  bool splits = false;    // master values, of bf16
   bool run_each = false;  // each micro-batch is a run
   const char* rule = nullptr;
   bool averages = false, clips_each = false;
@@ -106,6 +107,7 @@ plan::DryRunInput input_of(const Case& c) {
   }
   input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
   input.step.stage.sequence_parallel = c.sequence_parallel;
+  input.step.stage.split_masters = c.splits;
   input.step.stage.whole_weights = c.whole_weights;
   input.step.stage.whole_gradients = c.whole_gradients;
   input.step.work = parallel::WorkSplit::even(
@@ -434,6 +436,18 @@ const Case kCases[] = {
     {.name = "tensor4", .grid = {1, 1, 4}, .llama = true},
     {.name = "shards_of_state", .grid = sharded(2, 2, 1, 1), .bf16 = true},
     {.name = "shards", .grid = sharded(2, 2, 1, 1), .micro_batches = 7, .whole_weights = false},
+    {.name = "split_masters",
+     .grid = sharded(2, 2, 1, 1),
+     .bf16 = true,
+     .splits = true,
+     .rule = "adamw"},
+    {.name = "split_masters_of_shards",
+     .grid = sharded(2, 2, 2, 1),
+     .llama = true,
+     .bf16 = true,
+     .whole_weights = false,
+     .splits = true,
+     .rule = "muon by heads"},
     {.name = "shards_of_gradients",
      .grid = sharded(2, 2, 1, 1),
      .micro_batches = 32,

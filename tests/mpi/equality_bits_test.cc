@@ -35,6 +35,7 @@ EqualityCase varied_case(const GridShape& shape, int number) {
   test.sequence_parallel = number % 4 < 2;
   test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
   test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+  test.split_masters = number % 6 == 2;
   return test;
 }
 

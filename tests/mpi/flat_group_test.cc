@@ -291,6 +291,37 @@ TEST_F(FlatGroups, GatherFillsAGivenBufferUntilTheRelease) {
   }
 }
 
+// Both halves are those of the values in fp32, and take as much memory as two halves do; what is
+// written comes back, in the weights rounded away from zero at ties.
+TEST_F(FlatGroups, SplitMastersLieInTheWeights) {
+  Group whole(ctx_, {}, {});
+  whole.flat().draw_initial_values(ctx_, kSeed);
+  const std::vector<float> expected = values_of(whole.flat().master());
+  for (const bool whole_weights : {true, false}) {
+    for (const int count : shard_counts()) {
+      const ProcessGrid grid(runtime(), shape_of(count));
+      Group group(ctx_, layout_of(grid),
+                  {.compute = DType::kBF16, .whole_weights = whole_weights, .split = true});
+      nn::FlatGroup& flat = group.flat();
+      flat.draw_initial_values(ctx_, kSeed);
+      EXPECT_EQ(flat.master().bytes(),
+                static_cast<std::size_t>(2 * flat.sharding().shard_extent()));
+      EXPECT_THROW(flat.values(), InternalError);
+      const Tensor values = flat.read_values(ctx_);
+      EXPECT_EQ(in_shard(flat, values), part_of(expected, flat.sharding().range()));
+      ops::fill(ctx_, values, 1.0f + 0x1p-8f);  // a tie between 1 and the next value of bf16
+      flat.write_values(ctx_, values);
+      flat.refresh_weights(ctx_);
+      EXPECT_EQ(values_of(flat.read_values(ctx_)), values_of(values));
+      const std::vector<float> weights = as_floats(ctx_, flat.weight_shard());
+      EXPECT_EQ(weights, std::vector<float>(weights.size(), 1.0f + 0x1p-7f));
+    }
+  }
+  EXPECT_THROW(Group(ctx_, {}, {.compute = DType::kF32, .split = true}), InternalError);
+  EXPECT_THROW(Group(ctx_, {}, {.compute = DType::kBF16, .apart = true, .split = true}),
+               InternalError);
+}
+
 // Whole and to a shard the sums are those of the tree, to the last bit.
 TEST_F(FlatGroups, ReduceAddsAlongOneTree) {
   for (const bool small : {false, true}) {
@@ -481,8 +512,9 @@ std::vector<GridShape> grids() {
   return shapes;
 }
 
-// Writes the initial values on all grids and reads them.
-void write_and_read(ops::Context& ctx, const parallel::StageOptions& options) {
+// Writes the initial values on all grids and reads them. Returns the checksums of the tensors.
+std::vector<std::uint64_t> write_and_read(ops::Context& ctx,
+                                          const parallel::StageOptions& options) {
   std::optional<TemporaryFolder> made;
   if (runtime().rank() == 0) made.emplace();
   const std::string folder =
@@ -518,18 +550,31 @@ void write_and_read(ops::Context& ctx, const parallel::StageOptions& options) {
     EXPECT_FALSE(mine.empty()) << "of rank " << runtime().rank() << ", " << shape.to_string();
     const Checkpoint checkpoint = write(mine);
     EXPECT_EQ(sums.back(), sums.front()) << shape.to_string();
-    checkpoint.read(runtime().world(), checkpoint_slices(*read, nullptr, false));
+    read_checkpoint(ctx, checkpoint, *read, checkpoint_slices(*read, nullptr, false));
     for (std::size_t i = 0; i < drawn->groups().size(); ++i) {
-      EXPECT_EQ(as_floats(ctx, read->groups()[i]->values()),
-                as_floats(ctx, drawn->groups()[i]->values()));
+      const auto values = [&](const parallel::Stage& stage) {
+        return as_floats(ctx, stage.groups()[i]->read_values(ctx));
+      };
+      EXPECT_EQ(values(*read), values(*drawn));
+      EXPECT_EQ(as_floats(ctx, read->groups()[i]->weight_shard()),
+                as_floats(ctx, drawn->groups()[i]->weight_shard()));
     }
   }
   runtime().world().barrier().wait_host();
+  return sums.front();
 }
 
 // Whoever writes it, a checkpoint holds the same data; and each rank reads what its shard holds.
 TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
   write_and_read(ctx_, {});
+}
+
+// Master values in two halves, too: files hold what they hold of those in fp32.
+TEST_F(FlatGroups, ACheckpointHoldsSplitMastersWhole) {
+  const auto with = [&](DType compute, bool split) {
+    return write_and_read(ctx_, {.compute = compute, .split_masters = split});
+  };
+  EXPECT_EQ(with(DType::kBF16, true), with(DType::kF32, false));
 }
 
 // Frozen weights of 16 bits, too, which files hold in fp32.

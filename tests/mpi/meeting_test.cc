@@ -16,6 +16,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/comm/islands.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/tensor/split_float.h"
 
 #include "support/equality.h"
 #include "support/mpi_test.h"
@@ -390,6 +391,70 @@ TEST(Meeting, LeavesOutWhatIsNotFinite) {
   EXPECT_EQ(meeting.targets(0), 0.0);
   meeting.finish(0);
   EXPECT_FLOAT_EQ(values()[5], before + 1.0f);
+}
+
+// What is learned is read from both halves of a parameter's values, and what is met for goes to
+// both.
+TEST(Meeting, KnowsSplitMasters) {
+  IslandsCase test;
+  test.islands = runtime().size();
+  ops::Context ctx = ops::make_cpu_context(1);
+  const Islands islands(runtime(), test.grid, test.islands);
+  const ProcessGrid grid(runtime(), test.grid, islands.ranks());
+  parallel::StepOptions options = options_of(test);
+  options.stage.compute = DType::kBF16;
+  options.stage.split_masters = true;
+  parallel::TrainerStep trainer(ctx, grid, models::gpt_plan(model()), options);
+  parallel::Meeting meeting(ctx, trainer, islands.across(), {});
+  using Values = std::vector<std::vector<float>>;
+  const auto copy_of = [](const Tensor& tensor) {
+    const auto span = tensor.span<float>();
+    return std::vector<float>(span.begin(), span.end());
+  };
+  const auto values = [&] {
+    Values all;
+    for (const parallel::Meeting::Outer& one : meeting.outer()) {
+      all.push_back(copy_of(one.group->read_values(ctx)));
+    }
+    return all;
+  };
+  const auto outer = [&] {
+    Values all;
+    for (const parallel::Meeting::Outer& one : meeting.outer()) all.push_back(copy_of(one.weights));
+    return all;
+  };
+  EXPECT_EQ(outer(), values());
+  const Values initial = values();
+  train(ctx, trainer, islands.index(), 1);
+  const Values learned = values();
+  EXPECT_NE(learned, initial);
+  EXPECT_TRUE(meeting.start(0, 10));
+  meeting.finish(0);
+  EXPECT_NE(outer(), initial);
+  EXPECT_EQ(values(), outer());
+  train(ctx, trainer, islands.index(), 2);
+  Values expected = values();
+  EXPECT_TRUE(meeting.start(0, 10));
+  meeting.finish(0, 0.5f);
+  const Values met = outer();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t k = 0; k < expected[i].size(); ++k) {
+      expected[i][k] = 0.5f * expected[i][k] + 0.5f * met[i][k];
+    }
+  }
+  EXPECT_EQ(values(), expected);
+  meeting.exchange();
+  EXPECT_EQ(values(), met);
+  EXPECT_EQ(outer(), expected);
+  meeting.take_outer();
+  EXPECT_EQ(values(), expected);
+  for (const parallel::Meeting::Outer& one : meeting.outer()) {
+    const std::vector<float> all = copy_of(one.group->read_values(ctx));
+    const auto weights = one.group->weight_shard().span<BFloat16>();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(weights[i].bits, SplitFloat(all[i]).high);
+    }
+  }
 }
 
 TEST(Meeting, TakesTheMeanOfTheStates) {

@@ -47,9 +47,11 @@ void set_gradients(const parallel::Stage& stage, int step) {
 }
 
 LocalParts update(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
-                  const optim::OptimizerConfig& config, DType compute, int steps = kSteps) {
+                  const optim::OptimizerConfig& config, DType compute, int steps = kSteps,
+                  bool split_masters = false) {
   parallel::StageOptions options;
   options.compute = compute;
+  options.split_masters = split_masters;
   options.whole_weights = grid.extent(Axis::kShard) % 2 == 1;
   options.whole_gradients = options.whole_weights;
   options.weights_apart = config.weights_apart();
@@ -163,13 +165,13 @@ std::vector<GridShape> grids() {
 class UpdateRules : public ::testing::TestWithParam<std::string> {
  protected:
   void check(const nn::ModelPlan& plan, const optim::OptimizerConfig& config, DType compute,
-             const std::vector<GridShape>& shapes) {
+             const std::vector<GridShape>& shapes, bool split_masters = false) {
     ops::Context ctx = ops::make_cpu_context(1);
     const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
     const LocalParts expected = update(ctx, alone, plan, config, compute);
     for (const GridShape& shape : shapes) {
       const ProcessGrid grid(runtime(), shape);
-      const LocalParts updated = update(ctx, grid, plan, config, compute);
+      const LocalParts updated = update(ctx, grid, plan, config, compute, kSteps, split_masters);
       for (const Deviation& one : compare(expected, updated, runtime().world())) {
         EXPECT_TRUE(one.covered) << shape.to_string() << ": " << one.name;
         EXPECT_EQ(one.absolute, 0.0) << shape.to_string() << ": " << one.name;
@@ -184,6 +186,14 @@ TEST_P(UpdateRules, GiveTheSameBitsOnEveryGrid) {
     check(models::gpt_plan(models::gpt_preset(preset)), config, DType::kF32, grids());
   }
   check(models::gpt_plan(models::gpt_preset("test-llama")), in_bf16(config), DType::kBF16, grids());
+}
+
+// The bits of master values in fp32 on one rank: what steps read is exact, whatever lies where.
+TEST_P(UpdateRules, GiveTheSameBitsWithSplitMasters) {
+  const optim::OptimizerConfig config = in_bf16(optimizer_of_rule(GetParam()));
+  if (!optim::rule_kind(config.rule.name).takes_split) return;
+  check(models::gpt_plan(models::gpt_preset("test-llama")), config, DType::kBF16, grids(),
+        /*split_masters=*/true);
 }
 
 // Convolutions are matrices, depthwise kernels are none.

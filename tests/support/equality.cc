@@ -28,6 +28,7 @@ parallel::StepOptions step_options(const EqualityCase& test, const std::string& 
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
   options.stage.compute = test.compute;
+  options.stage.split_masters = test.split_masters;
   options.stage.whole_weights = test.whole_weights;
   options.stage.whole_gradients = test.whole_gradients;
   options.stage.prefetch = test.prefetch;
@@ -79,8 +80,8 @@ LocalParts parts_of(ops::Context& ctx, const parallel::Stage& stage, Which which
   LocalParts parts;
   const bool gradients = which == Which::kGradient;
   for (const nn::FlatGroup* group : gradients ? stage.trained_groups() : stage.groups()) {
-    const Tensor whole =
-        whole_of(ctx, stage.grid(), *group, gradients ? group->gradient_shard() : group->values());
+    const Tensor whole = whole_of(ctx, stage.grid(), *group,
+                                  gradients ? group->gradient_shard() : group->read_values(ctx));
     for (const nn::Parameter* parameter : group->parameters()) {
       const Tensor tensor = group->view(whole, *parameter);
       LocalPart part{parameter->placement(),
@@ -183,7 +184,7 @@ double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
   double largest = 0.0;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.values())};
+    std::vector<Tensor> all{whole_of(ctx, stage.grid(), group, group.read_values(ctx))};
     if (group.trains()) {
       all.push_back(whole_of(ctx, stage.grid(), group, group.gradient_shard()));
       for (const Tensor& state : states_in_memory(ctx, group, optimizer.pieces(i))) {
@@ -224,7 +225,9 @@ std::string EqualityCase::to_string() const {
                      : !choices.empty()                 ? ", " + choices
                      : model.norm == nn::NormKind::kRms ? ", llama"
                                                         : ", gpt2",
-                     compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
+                     compute == DType::kF32
+                         ? ""
+                         : fmt::format(", {}{}", name_of(compute), split_masters ? " split" : ""),
                      runs.recompute == parallel::Recompute::kFull ? ", recomputed"
                      : runs.recompute == parallel::Recompute::kSelective
                          ? ", selectively recomputed"

@@ -41,6 +41,7 @@ struct EqualityCase {
   std::optional<int> chunks{};
   bool sequence_parallel = false;
   DType compute = DType::kF32;
+  bool split_masters = false;  // of bf16
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
   bool separates_uses = true;  // of a tied matrix, where there are batch_runs

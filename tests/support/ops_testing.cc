@@ -104,6 +104,7 @@ Values values_of(const Tensor& x) {
   if (x.dtype() == DType::kBF16) return read_values<BFloat16>(x);
   if (x.dtype() == DType::kF16) return read_values<Half>(x);
   if (x.dtype() == DType::kU8) return read_values<std::uint8_t>(x);
+  if (x.dtype() == DType::kU16) return read_values<std::uint16_t>(x);
   Values values(static_cast<std::size_t>(x.elements()));
   TRIREME_CHECK(x.dtype() == DType::kF64, "a test reads values of another type");
   download(x, values.data());

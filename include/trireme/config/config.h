@@ -90,6 +90,7 @@ struct Config {
     std::string freeze = "none";         // or a list, see frozen_parameters
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
+    std::string masters = "fp32";        // "split"
     bool operator==(const Optim&) const = default;
   } optim;
 

@@ -31,6 +31,9 @@ struct TensorSlice {
   Stream stream = Stream();  // the GPU's stream, in whose order `local` is read and written
   // If given, it becomes true where rounding changes a value that is read.
   bool* rounded = nullptr;
+  // If defined, the values are fp32 and split (SplitFloat): `local` has their upper parts in bf16,
+  // and this, of the same shape on the same device, their low 16 bits (uint16).
+  Tensor low = Tensor();
 
   static TensorSlice whole(std::string name, Tensor tensor);
 

@@ -39,6 +39,9 @@ struct ParameterUse {
   // The weights are no copy of the master values, so they are not the same memory in fp32, either.
   // This is for groups that train.
   bool apart = false;
+  // The master values of a group that trains, and those of a stage that does not, are the weights,
+  // in bf16, and 16 bits more (SplitFloat). Not with `apart`.
+  bool split = false;
 };
 
 // How the gradients of a group are added up.
@@ -82,9 +85,9 @@ class FlatGroup {
   int uses() const;
 
   // Allocates the memory. All values are zero. Where the compute type is fp32, the master values
-  // are the weights of the shard, but with ParameterUse::apart. A frozen group of a stage that
-  // trains has none in another type. `gradients` as take_gradients has them; undefined if the stage
-  // or the group does not train.
+  // are the weights of the shard, but with ParameterUse::apart; with ParameterUse::split they are
+  // the weights and more. A frozen group of a stage that trains has none in another type than fp32.
+  // `gradients` as take_gradients has them; undefined if the stage or the group does not train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
   // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole
@@ -109,16 +112,27 @@ class FlatGroup {
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
 
   // The memory of this rank's shard: (sharding().shard_extent()).
-  const Tensor& master() const { return master_; }  // fp32; undefined where there are none
-  // The values of its parameters: the master values, or the weights where there are none.
-  const Tensor& values() const { return master_.defined() ? master_ : weight_shard_; }
+  // The master values in fp32; undefined where there are none. With ParameterUse::split it has
+  // their low 16 bits (uint16).
+  const Tensor& master() const { return master_; }
+  bool splits() const { return master_.defined() && use_.split; }
+  // The values of its parameters: the master values, or the weights where there are none. Not for a
+  // group that splits, whose values are in no single memory.
+  const Tensor& values() const;
+  // The same in any group: values() itself, or a copy in fp32 as workspace. Elements of the shard.
+  Tensor read_values(ops::Context& ctx, const FlatRange& elements) const;
+  Tensor read_values(ops::Context& ctx) const {
+    return read_values(ctx, {0, sharding_.shard_extent()});
+  }
+  // Writes fp32 values, of the whole shard, to where they are kept. refresh_weights must follow.
+  void write_values(ops::Context& ctx, const Tensor& from) const;
   const Tensor& weight_shard() const { return weight_shard_; }
   Tensor gradient_shard() const;  // a view of gradients() where whole ones stay here
   // A part's elements of a flat tensor of the shard.
   static Tensor view(const Tensor& shard, const Part& part);
 
-  // Converts the master values to the shard's weights. Call it after writing to values(), and then
-  // gather, unless one shard is the whole group.
+  // Converts the master values to the shard's weights. Call it after writing to values() or by
+  // write_values(), and then gather, unless one shard is the whole group.
   void refresh_weights(ops::Context& ctx) const;
 
   // Collective over `shards`, the ranks of StateLayout::divided. Starts to bring all shards of the
@@ -174,6 +188,7 @@ class FlatGroup {
  private:
   std::int64_t draw(ops::Context& ctx, const Part& part, std::uint64_t seed,
                     std::set<std::string>* rounded) const;
+  bool write_piece(ops::Context& ctx, std::span<const float> values, std::int64_t at) const;
   // Lets the weights be in `whole` unless they stay here. Returns what an all-gather then brings.
   Gather begin_gather(const Tensor& whole);
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }

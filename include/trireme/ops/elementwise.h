@@ -8,7 +8,7 @@
 
 namespace trireme::ops {
 
-// x = value. Also for fp64, int64 and uint8.
+// x = value. Also for fp64, int64, uint16 and uint8.
 void fill(Context& ctx, const Tensor& x, float value);
 // y = x, converted to y's type (rounds to nearest even). A plain copy if the types are equal.
 void cast(Context& ctx, const Tensor& x, const Tensor& y);

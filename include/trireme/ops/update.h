@@ -8,6 +8,12 @@
 
 namespace trireme::ops {
 
+// Master values are fp32. They may also be split where a step takes `weights` that follow them:
+// then `master` has the low 16 bits (uint16) of values whose upper part are the weights (bf16),
+// read and written with them (SplitFloat). That has the same bits but for the weights at ties,
+// which it rounds away from zero and not to even. adamw_direction and the schedule-free steps take
+// fp32 alone.
+//
 // Weights decay in one of two ways. Decoupled: a step takes learning_rate * weight_decay of the
 // weight away. Coupled: l2_penalty * master is added to g, and goes through averages and momentum
 // with it. A rule's learning rate is StepState::learning_rate * rate.

@@ -33,7 +33,7 @@ struct WholeParameter {
 
 // Neighbouring elements of flat memory that are updated alike. All tensors are (n).
 struct FlatShard {
-  Tensor master;    // fp32
+  Tensor master;    // fp32, or split: the low 16 bits of values (ops/update.h)
   Tensor gradient;  // fp32
   Tensor weights;   // compute type; the master tensor itself if that is fp32
   bool decay = true;
@@ -153,6 +153,7 @@ struct RuleKind {
   bool counts_updates = false;  // it corrects averages by StepState::updates, from their begin on
   // Its master values are averages, which evaluations and exports have; steps have other weights.
   bool averages_weights = false;
+  bool takes_split = false;  // its steps take split master values (ops/update.h)
   bool of_matrices = false;  // parameters that are no inner matrices (nn/parameter.h) get AdamW
   std::unique_ptr<UpdateRule> (*make)(const RuleSettings&) = nullptr;
 

@@ -40,7 +40,8 @@ struct StageOptions {
   // those of a group from the first contribution in a run of micro-batches to the end of the
   // group's reduction. It matters where the axis has several ranks.
   bool whole_gradients = true;
-  bool weights_apart = false;  // see nn::ParameterUse
+  bool weights_apart = false;  // see nn::ParameterUse::apart
+  bool split_masters = false;  // see nn::ParameterUse::split
 };
 
 class Stage {

@@ -26,6 +26,9 @@ struct ElementwiseKernels {
   void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);
   void (*from_fp16)(const std::uint16_t* x, float* y, std::int64_t n);
   void (*to_fp16)(const float* x, std::uint16_t* y, std::int64_t n);
+  // The halves of SplitFloats. No overlap either.
+  void (*split)(const float* x, std::uint16_t* high, std::uint16_t* low, std::int64_t n);
+  void (*join)(const std::uint16_t* high, const std::uint16_t* low, float* y, std::int64_t n);
   void (*add)(const float* a, const float* b, float* y, std::int64_t n);
   void (*scale)(float* x, float factor, std::int64_t n);
   // x = cap * tanh(scale * x / cap).

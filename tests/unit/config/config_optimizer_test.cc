@@ -46,6 +46,46 @@ TEST(Config, LossScalesAreForFp16) {
   EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
 }
 
+TEST(Config, SplitMastersAreForBf16AndRulesThatTakeThem) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--optim.masters", "split"});
+    return refusal(more);
+  };
+  // bad input: `train`: `optim.masters split` without `run.precision bf16`, with a rule that needs
+  // its values in one piece, or with `optim.average` | optim.masters is split, but run.precision is
+  // fp32, and only weights in bf16 are a part of fp32 values: give optim.masters fp32, or leave it
+  // out | 2
+  for (const std::string precision : {"fp32", "tf32", "fp16"}) {
+    EXPECT_EQ(
+        with({"--run.precision", precision}),
+        fmt::format("optim.masters is split, but run.precision is {}, and only weights in "
+                    "bf16 are a part of fp32 values: give optim.masters fp32, or leave it out",
+                    precision));
+  }
+  const auto in_bf16 = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--run.precision", "bf16"});
+    return with(more);
+  };
+  for (const std::string rule : {"adam", "adamw", "lion", "muon", "sgd"}) {
+    EXPECT_EQ(in_bf16({"--optim.name", rule}), "no error");
+  }
+  for (const std::string rule : {"adafactor", "lamb", "lars"}) {
+    const std::string expected = fmt::format(
+        "optim.masters is split, but {} needs fp32 values that lie in one piece: give "
+        "optim.masters fp32, or leave it out",
+        rule);
+    EXPECT_EQ(in_bf16({"--optim.name", rule}), expected);
+    EXPECT_EQ(in_bf16({"--optim.groups", "embedding.*: " + rule}), expected);
+  }
+  EXPECT_EQ(in_bf16({"--optim.name", "schedule_free", "--schedule.name", "constant"})
+                .find("optim.masters is split, but schedule_free needs "),
+            0u);
+  EXPECT_EQ(in_bf16({"--optim.average", "ema"}),
+            "optim.masters is split, but optim.average is ema, and evaluations of the average take "
+            "the place of the weights, which are a part of the values that the steps go on from: "
+            "give optim.masters fp32, or leave it out");
+}
+
 TEST(Config, GroupsOfParametersHaveRulesOfTheirOwn) {
   const auto optimizer = [](const std::string& groups) {
     Config config;

@@ -68,7 +68,7 @@ Config every_key_changed() {
                   true,       0,         3.5,  4.5,       0.5, true,          "*.bias: lr=2",
                   "original", "bf16",    true, 0.25,      10,  0.01,          2,
                   -0.5,       "ema",     0.5,  7,         5,   "embedding.*", "128",
-                  50};
+                  50,         "split"};
   config.schedule = {"wsd", 2, 3, 0.25, 0.2, 4, 2, "rates.txt"};
   config.grid = {2, 3, 4, "interleaved", 4, StageCut::automatic({5, 3}), true, "rank", 5};
   config.sync = {20, "average", 0.5, 0.25, 6, 7, 8, 0.75, "int4", "island-1", 11, 3, 0.25, 12, 13};
@@ -112,7 +112,7 @@ TEST(Config, EveryKeyOfARunIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments + of_start, options.names().size());
-  EXPECT_EQ(options.names().size(), 171u);
+  EXPECT_EQ(options.names().size(), 172u);
 }
 
 // A new key must say what its change means for a run that goes on.

@@ -26,6 +26,7 @@
 #include "trireme/ops/pooling.h"
 #include "trireme/ops/quantize.h"
 #include "trireme/ops/softmax_loss.h"
+#include "trireme/ops/split.h"
 #include "trireme/ops/update.h"
 #include "trireme/tensor/copy.h"
 
@@ -259,6 +260,10 @@ const Family kFamilies[] = {
        ops::lion_step(ctx, {}, master, gradient, first, o.typed({100000}));
        ops::average_gradient(ctx, {}, gradient, first, o.typed({100000}));
        ops::step_along(ctx, {}, master, o.typed({100000}), o.typed({100000}));
+       const Tensor high = o.of({100000}, DType::kBF16), low = o.of({100000}, DType::kU16);
+       ops::split(ctx, master, high, low);
+       ops::adamw_step(ctx, {}, low, gradient, first, second, high);
+       ops::join(ctx, high, low, master);
        ops::divide_by_root(ctx, gradient, sum, 1e-7f, o.typed({100000}));
        ops::adamw_direction(ctx, {}, master, gradient, first, second, gradient);
        const Tensor one = o.fp32({1}), squares = o.of({2}, DType::kF64);

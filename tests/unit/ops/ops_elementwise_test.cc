@@ -25,9 +25,11 @@ TEST_P(Elementwise, FillAddScale) {
   const Tensor y = output({kMany});
   ops::fill(ctx, y, 2.5f);
   testing::expect_close(y, Values(kMany, 2.5), 0.0, "fill");
-  const Tensor bytes = ctx.allocate({kMany}, DType::kU8);
-  ops::fill(ctx, bytes, 7.0f);
-  EXPECT_EQ(testing::values_of(bytes), Values(kMany, 7.0));
+  for (const DType type : {DType::kU8, DType::kU16}) {
+    const Tensor numbers = ctx.allocate({kMany}, type);
+    ops::fill(ctx, numbers, 7.0f);
+    EXPECT_EQ(testing::values_of(numbers), Values(kMany, 7.0));
+  }
   ops::add(ctx, tensor(a, {kMany}), tensor(b, {kMany}), y);
   Values expected(kMany);
   for (std::size_t i = 0; i < a.size(); ++i) expected[i] = a[i] + b[i];

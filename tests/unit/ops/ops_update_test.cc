@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
@@ -8,7 +10,9 @@
 #include "trireme/ops/averages.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/lengths.h"
+#include "trireme/ops/split.h"
 #include "trireme/ops/update.h"
+#include "trireme/tensor/split_float.h"
 
 #include "support/ops_reference.h"
 
@@ -305,6 +309,156 @@ TEST_P(Update, WeightsMayBeTheMaster) {
   EXPECT_EQ(testing::bits_of(copy), testing::bits_of(master));
 }
 
+// Fp32 values in two halves.
+struct Halves {
+  Tensor high, low;
+
+  Halves(ops::Context& ctx, const Tensor& values)
+      : high(ctx.allocate(values.shape(), DType::kBF16)),
+        low(ctx.allocate(values.shape(), DType::kU16)) {
+    ops::split(ctx, values, high, low);
+  }
+  Tensor joined(ops::Context& ctx) const {
+    const Tensor values = ctx.allocate(high.shape(), DType::kF32);
+    ops::join(ctx, high, low, values);
+    return values;
+  }
+  Halves from(std::int64_t begin) const {
+    Halves part = *this;
+    part.high = high.flat_range(begin, high.elements());
+    part.low = low.flat_range(begin, low.elements());
+    return part;
+  }
+};
+
+// Split master values have the bits of those in fp32, wherever a shard begins, and so has what
+// else a rule writes. The weights are those of the other way but at ties.
+TEST_P(Update, SplitMastersHaveTheSameBits) {
+  if (dtype() != DType::kBF16) return;
+  Values values = testing::rounded(testing::values_of(master), DType::kF32);
+  for (std::size_t i = 0; i < 64; ++i) values[i] = (1.0 + 0x1p-8 * static_cast<double>(i));
+  const Tensor ties = fp32(values), zeros = fp32(Values(kCount, 0.0));
+  const Tensor d = testing::make_tensor(ctx, testing::random_values(7, kCount), {kCount}, dtype());
+  const Tensor three = testing::make_tensor(ctx, {3.0}, {1}, DType::kF32);
+  const auto step = [&](int rule, const Tensor& p, const Tensor& w, const Tensor& m,
+                        const Tensor& v, std::int64_t begin) {
+    const auto part = [&](const Tensor& x) { return x.flat_range(begin, kCount); };
+    const Tensor g = part(rule == 5 ? zeros : gradient_t);
+    if (rule == 0 || rule == 5) {
+      ops::adamw_step(ctx, {.weight_decay = rule == 5 ? 0.0f : 0.1f}, p, g, part(m), part(v), w);
+    }
+    if (rule == 1) ops::sgd_step(ctx, {.momentum = 0.9f}, p, g, part(m), w);
+    if (rule == 2) ops::sgd_step(ctx, {.weight_decay = 0.1f}, p, g, Tensor(), w, three);
+    if (rule == 3) ops::lion_step(ctx, {.weight_decay = 0.1f}, p, g, part(m), w);
+    if (rule == 4) ops::step_along(ctx, {.weight_decay = 0.1f}, p, part(d), w);
+  };
+  for (int rule = 0; rule < 6; ++rule) {
+    for (const std::int64_t begin : {0, 3, 16, 16384 + 70}) {
+      const auto fresh = [&](const Tensor& x) {
+        return fp32(rule == 5 ? Values(kCount, 0.0) : testing::values_of(x));
+      };
+      const Tensor p = fp32(testing::values_of(ties)), w = output({kCount});
+      const Tensor m = fresh(exp_avg), v = fresh(exp_avg_sq), m2 = fresh(exp_avg),
+                   v2 = fresh(exp_avg_sq);
+      const Halves all(ctx, p), halves = all.from(begin);
+      for (int i = 0; i < 2; ++i) {
+        step(rule, p.flat_range(begin, kCount), w.flat_range(begin, kCount), m, v, begin);
+        step(rule, halves.low, halves.high, m2, v2, begin);
+      }
+      EXPECT_EQ(testing::bits_of(all.joined(ctx)), testing::bits_of(p)) << rule << ", " << begin;
+      EXPECT_EQ(testing::bits_of(m2), testing::bits_of(m));
+      EXPECT_EQ(testing::bits_of(v2), testing::bits_of(v));
+      const Values now = testing::values_of(p), even = testing::values_of(w),
+                   away = testing::values_of(all.high);
+      int ties_seen = 0;
+      for (auto i = static_cast<std::size_t>(begin); i < now.size(); ++i) {
+        const SplitFloat expected(static_cast<float>(now[i]));
+        const BFloat16 rounded(static_cast<float>(now[i]));
+        const double both[] = {static_cast<float>(SplitFloat(expected.high, 0)),
+                               static_cast<float>(rounded)};
+        ties_seen += both[0] != both[1] ? 1 : 0;
+        ASSERT_EQ(away[i], both[0]) << rule << ", " << i;
+        ASSERT_EQ(even[i], both[1]) << rule << ", " << i;
+      }
+      EXPECT_TRUE(rule != 5 || begin > 16 || ties_seen > 10) << "the last rule leaves the ties";
+    }
+  }
+}
+
+// Parts whose master values are split go together with those that are not.
+TEST_P(Update, AdamWOfSplitPartsBesideOthers) {
+  if (dtype() != DType::kBF16) return;
+  const Tensor p = fp32(testing::values_of(master)), m = fp32(testing::values_of(exp_avg)),
+               v = fp32(testing::values_of(exp_avg_sq));
+  const Halves halves(ctx, master);
+  ops::adamw_step(ctx, {}, p, gradient_t, m, v, output({kCount}));
+  std::vector<ops::AdamWPart> parts;
+  const Tensor others = fp32(testing::values_of(master));
+  for (std::int64_t begin = 0; begin < kCount; begin += 1000) {
+    const auto part = [&](const Tensor& x) {
+      return x.flat_range(begin, std::min(begin + 1000, kCount));
+    };
+    const bool split = begin / 1000 % 3 != 1;
+    parts.push_back({{},
+                     part(split ? halves.low : others),
+                     part(gradient_t),
+                     part(exp_avg),
+                     part(exp_avg_sq),
+                     part(halves.high)});
+  }
+  ops::adamw_step(ctx, parts);
+  const std::vector<double> expected = testing::values_of(p);
+  const Values joined = testing::values_of(halves.joined(ctx)), plain = testing::values_of(others);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(i / 1000 % 3 != 1 ? joined[i] : plain[i], expected[i]) << i;
+  }
+  EXPECT_EQ(testing::bits_of(exp_avg), testing::bits_of(m));
+}
+
+// Every upper half with lower ones of all kinds: NaN, infinity, zeros, the largest and the least.
+// split_float_test has all values.
+TEST_P(Update, SplittingIsExactOnTheDevice) {
+  std::vector<float> values;
+  for (std::uint32_t upper = 0; upper < 0x10000u; ++upper) {
+    for (const std::uint32_t rest : {0x0u, 0x1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu, 0x1234u}) {
+      if (rest == 0x1234u && upper % 5 != 0) continue;
+      values.push_back(std::bit_cast<float>(upper << 16 | rest));
+    }
+  }
+  const auto n = static_cast<std::int64_t>(values.size());
+  for (const std::int64_t begin : {0, 5}) {
+    const Tensor x = ctx.allocate({n}, DType::kF32);
+    testing::upload(ctx, values.data(), x);
+    const Tensor from = x.flat_range(begin, n);
+    const Halves halves(ctx, from);
+    const std::string high = testing::bits_of(halves.high), low = testing::bits_of(halves.low),
+                      joined = testing::bits_of(halves.joined(ctx));
+    for (std::size_t i = 0; i < high.size() / 2; ++i) {
+      const SplitFloat expected(values[i + static_cast<std::size_t>(begin)]);
+      const auto back = static_cast<float>(expected);
+      ASSERT_EQ(std::memcmp(&high[2 * i], &expected.high, 2), 0) << i;
+      ASSERT_EQ(std::memcmp(&low[2 * i], &expected.low, 2), 0) << i;
+      ASSERT_EQ(std::memcmp(&joined[4 * i], &back, 4), 0) << i;
+    }
+  }
+}
+
+TEST_P(Update, RefusesSplitMastersThatDoNotFit) {
+  const Halves halves(ctx, master);
+  const auto& [high, low] = halves;
+  const Tensor three = low.flat_range(0, 3), wide = fp32(testing::values_of(master));
+  EXPECT_THROW(ops::adamw_step(ctx, {}, low, gradient_t, exp_avg, exp_avg_sq, wide), InternalError);
+  EXPECT_THROW(ops::sgd_step(ctx, {}, three, gradient_t, Tensor(), high), InternalError);
+  EXPECT_THROW(ops::step_along(ctx, {}, three, gradient_t, high), InternalError);
+  EXPECT_THROW(ops::adamw_direction(ctx, {}, low, gradient_t, exp_avg, exp_avg_sq, wide),
+               InternalError);
+  EXPECT_THROW(ops::schedule_free_step(ctx, {}, low, gradient_t, exp_avg, exp_avg_sq, high),
+               InternalError);
+  EXPECT_THROW(ops::split(ctx, wide, high, three), InternalError);
+  EXPECT_THROW(ops::split(ctx, wide, wide, low), InternalError);
+  EXPECT_THROW(ops::join(ctx, high, high, wide), InternalError);
+}
+
 TEST_P(Update, NotFiniteChangesNothing) {
   state.finite = 0;
   set(state);
@@ -317,6 +471,10 @@ TEST_P(Update, NotFiniteChangesNothing) {
   ops::average_gradient(ctx, {}, gradient_t, exp_avg, direction);
   EXPECT_EQ(testing::values_of(direction), Values(kCount, 0.0));
   ops::step_along(ctx, {}, master, gradient_t, weights);
+  const Halves halves(ctx, master);
+  ops::adamw_step(ctx, {}, halves.low, gradient_t, exp_avg, exp_avg_sq, halves.high);
+  ops::step_along(ctx, {}, halves.low, gradient_t, halves.high);
+  EXPECT_EQ(testing::bits_of(halves.joined(ctx)), testing::bits_of(master));
   EXPECT_EQ(testing::bits_of(master) + testing::bits_of(exp_avg) + testing::bits_of(exp_avg_sq) +
                 testing::bits_of(weights),
             before);

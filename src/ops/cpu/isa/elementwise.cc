@@ -27,6 +27,20 @@ void to_fp16(const float* x, std::uint16_t* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = fp32_to_fp16(x[i]);
 }
 
+void split(const float* x, std::uint16_t* high, std::uint16_t* low, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t word = word_to_split(x[i]);
+    high[i] = static_cast<std::uint16_t>((word + 0x8000u) >> 16);
+    low[i] = static_cast<std::uint16_t>(word & 0xffffu);
+  }
+}
+
+void join(const std::uint16_t* high, const std::uint16_t* low, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = split_to_fp32(high[i], low[i]);
+}
+
 void add(const float* a, const float* b, float* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
@@ -246,6 +260,8 @@ extern const ElementwiseKernels kElementwise = {from_bf16,
                                                 to_bf16,
                                                 from_fp16,
                                                 to_fp16,
+                                                split,
+                                                join,
                                                 add,
                                                 scale,
                                                 bend,

@@ -98,6 +98,17 @@ TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
   return static_cast<std::uint16_t>(nan ? quiet : rounded);
 }
 
+// The two halves of a SplitFloat, and what they make; the reasons are explained there.
+TRIREME_INLINE std::uint32_t word_to_split(float x) {
+  const std::uint32_t word = float_to_bits(x);
+  const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+  return nan ? (word & 0x80000000u) | 0x7fc00000u : word;
+}
+TRIREME_INLINE float split_to_fp32(std::uint16_t high, std::uint16_t low) {
+  const std::uint32_t rest = (low ^ 0x8000u) - 0x8000u;
+  return bits_to_float((static_cast<std::uint32_t>(high) << 16) + rest);
+}
+
 // Converts as Half does; the reasons are explained there.
 TRIREME_INLINE float fp16_to_fp32(std::uint16_t x) {
   const std::uint32_t shifted = (x & 0x7fffu) << 13;
