@@ -166,6 +166,7 @@ Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
                        {"at_peak", by_use(result.memory.at_peak)},
                        {"peaks", by_use(result.memory.peak)},
                        {"taken_bytes", std::uint64_t{result.memory.reserved}},
+                       {"nccl_bytes", result.nccl.bytes},
                        {"step", Json::object({{"flops", work.flops},
                                               {"operation_bytes", work.bytes},
                                               {"sent_bytes", sent_bytes(result)},
@@ -203,6 +204,8 @@ ExitStatus show_memory(const MemoryArguments& given) {
   print_schedules(made.config, made.input);
   if (output.is_there()) write_json(output, made);
   if (made.shortage) throw ConfigError(*made.shortage);
+  const auto warning = nccl_shortage(made.results, made.input.device.gpu_memory >> 20);
+  if (made.input.device.on_gpus() && warning) print_line(*warning);
   return ExitStatus::kDone;
 }
 

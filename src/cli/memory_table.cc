@@ -1,5 +1,7 @@
 #include "cli/memory_table.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
@@ -35,6 +37,11 @@ void print_memory(const GridShape& grid, const std::vector<plan::DryRunResult>& 
         mib(result.memory.total_peak), mib(result.memory.reserved),
         point_text(result.memory.peak_point)));
   }
+  const plan::NcclMemory& nccl =
+      std::ranges::max_element(results, {}, [](const plan::DryRunResult& result) {
+        return result.nccl.bytes;
+      })->nccl;
+  if (nccl.communicators > 0) print_line(words_on(nccl));
 }
 
 }  // namespace trireme::cli

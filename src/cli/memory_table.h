@@ -9,7 +9,8 @@
 
 namespace trireme::cli {
 
-// A table with a line for each kind of rank, in MiB, when it holds most.
+// A table with a line for each kind of rank, in MiB, when it holds most, and one on what NCCL takes
+// besides of the rank of which it takes most.
 void print_memory(const GridShape& grid, const std::vector<plan::DryRunResult>& results);
 
 // "forward of micro-batch 3", "optimizer".

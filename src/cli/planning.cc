@@ -147,6 +147,7 @@ Planner::Planner(const plan::SiteDescription& site, const PlanRequest& request, 
   }
   dry_ = dry_device(config_, 1, gpu ? static_cast<std::int64_t>(whole) : 0);
   dry_.threads = std::max(1, device().threads);
+  dry_.nccl_setting.ranks_of_node = ranks_of_node_;
 }
 
 std::string Planner::model() const {

@@ -112,6 +112,8 @@ class DryRank::Impl {
                          .first;
     ++sum->second.calls;
     sum->second.bytes += bytes;
+    sum->second.lane = lane;
+    sum->second.on_gpu = sum->second.on_gpu || ready.device().kind != DeviceKind::kCpu;
     if (!options.log) return {};
     return options.log->post(logged(ready), operation, lane, peer, bytes, together);
   }

@@ -43,6 +43,7 @@ struct Rank {
   Islands islands;
   ProcessGrid grid;
   std::string_view between_steps = {};  // what is done there now; empty: a step
+  std::vector<DryTraffic> sent = {};    // before what is counted now
 
   Rank(const DryRunInput& input, int place)
       : log(input.records ? std::make_shared<ProgramLog>() : nullptr),
@@ -65,7 +66,7 @@ struct Rank {
 
   // Counts from here on as a step of its own.
   void begin_step() {
-    runtime.take_traffic();
+    take_traffic();
     *ctx.dry = {};
     if (log) log->take();
     ctx.allocator->reached({.name = "step"});
@@ -73,7 +74,7 @@ struct Rank {
 
   // Ends a step.
   void take_step_into(DryRunResult& result) {
-    result.traffic = runtime.take_traffic();
+    result.traffic = take_traffic();
     result.operations = *ctx.dry;
     if (!log) return;
     result.program = log->take();
@@ -84,8 +85,19 @@ struct Rank {
     between_steps = what;
     ctx.allocator->reached({.name = what});
   }
+  std::vector<DryTraffic> take_traffic() {
+    const std::vector<DryTraffic> taken = runtime.take_traffic();
+    sent.insert(sent.end(), taken.begin(), taken.end());
+    return taken;
+  }
   // Call it before the model is gone.
-  void take_memory_into(DryRunResult& result) const { result.memory = ctx.allocator->stats(); }
+  void take_memory_into(const DryRunInput& input, DryRunResult& result) {
+    result.memory = ctx.allocator->stats();
+    take_traffic();
+    if (input.device.nccl) {
+      result.nccl = nccl_memory(sent, runtime.rank(), input.device.nccl_setting);
+    }
+  }
 };
 
 // Returns what a reader of `steps` steps of `count` micro-batches holds ahead of their use, at most
@@ -135,7 +147,7 @@ void train_steps(const DryRunInput& input, int left_out, int first, Rank& rank,
   rank.take_step_into(result);
   if (meeting) meet(rank, *meeting, input.meeting->fragments);
   if (input.recomputed_steps > 0) recompute_states(input, rank, step, count);
-  rank.take_memory_into(result);
+  rank.take_memory_into(input, result);
 }
 
 nn::MicroBatch without_targets(nn::MicroBatch batch) {
@@ -166,7 +178,7 @@ void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
     }
   }
   rank.take_step_into(result);
-  rank.take_memory_into(result);
+  rank.take_memory_into(input, result);
 }
 
 }  // namespace

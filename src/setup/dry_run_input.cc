@@ -41,7 +41,10 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
 plan::DryDevice dry_device(const Config& config, int threads, std::int64_t gpu_bytes) {
   return {.threads = config.run.threads.value_or(threads),
           .gpu_memory = gpu_bytes,
-          .nccl = gpu_bytes > 0 && config.comm.backend != "mpi"};
+          .nccl = gpu_bytes > 0 && config.comm.backend != "mpi",
+          .nccl_setting = {.min_channels = config.nccl.min_channels,
+                           .max_channels = config.nccl.max_channels,
+                           .channels_per_peer = config.nccl.channels_per_peer}};
 }
 
 plan::DryDevice dry_device(const ComputeDevice& device) {

@@ -176,6 +176,18 @@ std::optional<std::string> gpu_shortage(const PeakMemory& memory, std::int64_t g
                      mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits));
 }
 
+std::optional<std::string> nccl_shortage(const std::vector<plan::DryRunResult>& results,
+                                         std::int64_t gpu_mib) {
+  const auto needs = [](const plan::DryRunResult& result) {
+    return static_cast<double>(result.memory.total_peak) + static_cast<double>(result.nccl.bytes);
+  };
+  const plan::DryRunResult& most = *std::ranges::max_element(results, {}, needs);
+  if (mib_of(needs(most)) <= gpu_mib) return std::nullopt;
+  return fmt::format(
+      "memory: a rank's tensors take {} MiB of its GPU, which has {}, and {}: it may run out",
+      mib_of(static_cast<double>(most.memory.total_peak)), gpu_mib, words_on(most.nccl));
+}
+
 void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const FindRemedy& remedy) {
   if (const auto shortage = gpu_shortage(memory, gpu_mib, remedy)) throw ConfigError(*shortage);
 }
@@ -200,7 +212,10 @@ std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runti
                                                   const FindRemedy& remedy) {
   const ops::Context& ctx = device.context;
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
+  plan::NcclSetting nccl = input.device.nccl_setting;
+  nccl.ranks_of_node = runtime.local_size();
   input.device = dry_device(device);
+  input.device.nccl_setting = nccl;
   const SharedMemory shared = on_gpu ? SharedMemory() : tightest_memory(runtime);
   std::vector<plan::DryRunResult> results;
   runtime.world().read_once([&] {
@@ -208,6 +223,8 @@ std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runti
     const PeakMemory memory = largest_of(results);
     if (on_gpu) {
       check_gpu_memory(memory, ctx.gpu_memory >> 20, remedy);
+      const auto warning = nccl_shortage(results, ctx.gpu_memory >> 20);
+      if (warning) report_line(*warning);
     } else if (is_hopeless(memory, shared)) {
       throw ConfigError(text_of_shortage(memory, shared, remedy));
     } else if (!shared.limit.empty() && needed_on_node(memory, shared.tasks) > shared.mib) {

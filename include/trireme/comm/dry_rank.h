@@ -37,6 +37,8 @@ struct DryTraffic {
   std::vector<int> ranks;  // world ranks: all members, or of "send" and "receive" the peer alone
   std::int64_t calls = 0;
   std::size_t bytes = 0;  // as the flight recorder counts them
+  int lane = -1;          // Communicator::lane_id
+  bool on_gpu = false;    // some call is behind a GPU's stream
 
   bool operator==(const DryTraffic&) const = default;
 };

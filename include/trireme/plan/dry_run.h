@@ -14,6 +14,7 @@
 #include "trireme/ops/operation_counts.h"
 #include "trireme/parallel/meeting.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/plan/nccl_memory.h"
 
 namespace trireme::plan {
 
@@ -22,6 +23,7 @@ struct DryDevice {
   int threads = 1;              // of a rank on a CPU
   std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
   bool nccl = false;            // whether NCCL carries tensors of GPUs (DryRankOptions)
+  NcclSetting nccl_setting{};
 
   bool on_gpus() const { return gpu_memory > 0; }
 };
@@ -68,6 +70,7 @@ struct DryRunResult {
   // What the context's allocator says after two steps, and after what comes between steps: a
   // meeting, and with DryRunInput::recomputed_steps statistics.
   MemoryStats memory;
+  NcclMemory nccl = {};  // with DryDevice::nccl
   // What the second step sends and computes.
   std::vector<DryTraffic> traffic;
   ops::OperationCounts operations;

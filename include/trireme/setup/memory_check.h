@@ -63,6 +63,11 @@ void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mi
 void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib,
                       const FindRemedy& remedy = usual_remedies);
 
+// Returns a line where what NCCL is estimated to take leaves a rank's tensors too little of its
+// GPU. An estimate refuses nothing.
+std::optional<std::string> nccl_shortage(const std::vector<plan::DryRunResult>& results,
+                                         std::int64_t gpu_mib);
+
 // Collective over the world. Throws the same ConfigError on all ranks if each of them is to hold
 // `bytes` and the ranks of some node or control group have less memory than that. `what` needs it,
 // as in "importing the weights".

@@ -338,6 +338,24 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "recompute.blocks is 15, but the model has 14 blocks, of which the first and the last are "
                             "the embedding and the head: auto recomputes all", "memory", *model, *full, "15")
 
+    def test_memory_estimates_what_nccl_takes(self):
+        model = ("--model.preset", "gpt2-124m", "--grid.data", "2", "--batch.global", "8", "--batch.micro", "4")
+        text, said = self.memory(*model, "--gpu-memory", "80G")
+        kind = said["kinds"][0]
+        self.assertIn(f"NCCL takes about {kind['nccl_bytes'] // 2**20} MiB of a GPU besides (an estimate: ", text)
+        self.assertNotIn("it may run out", text)
+        for flags in ((), ("--gpu-memory", "80G", "--comm.backend", "mpi")):
+            text, others = self.memory(*model, *flags)
+            self.assertEqual(others["kinds"][0]["nccl_bytes"], 0)
+            self.assertNotIn("NCCL", text)
+        _, few = self.memory(*model, "--gpu-memory", "80G", "--nccl.max_channels", "6")
+        self.assertEqual(4 * few["kinds"][0]["nccl_bytes"], kind["nccl_bytes"])
+        text, small = self.memory(*model, "--gpu-memory", "4500")
+        tensors = -(-small["kinds"][0]["peak_bytes"] // 2**20)
+        self.assertIn(f"memory: a rank's tensors take {tensors} MiB of its GPU, which has 4500, and NCCL takes about",
+                      text)
+        self.assertIn("it may run out", text)
+
     def test_memory_names_a_setting_that_fits_the_gpu(self):
         sizes = ("--model.preset", "gpt2-124m", "--grid.data", "4", "--batch.global", "32", "--batch.micro", "8")
         # bad input: `memory`: a rank that does not fit `--gpu-memory` | the table, then memory: a rank needs about ... MiB

@@ -52,9 +52,9 @@ TEST(DryRank, RecordsWhatEachOperationWouldCarry) {
   data->exchange(ready, {{kSend, 1, tensor(5)}, {kReceive, 1, tensor(6)}}).wait_on(ready);
   alone->all_reduce(ready, tensor(1000), ReduceOp::kSum);
   const std::vector<DryTraffic> expected = {
-      {"data", "all_gather", {1, 3}, 1, 80}, {"data", "all_reduce", {1, 3}, 2, 4096},
-      {"data", "receive", {3}, 1, 24},       {"data", "reduce_scatter", {1, 3}, 1, 256},
-      {"data", "send", {3}, 1, 20},
+      {"data", "all_gather", {1, 3}, 1, 80, 1}, {"data", "all_reduce", {1, 3}, 2, 4096, 1},
+      {"data", "receive", {3}, 1, 24, 1},       {"data", "reduce_scatter", {1, 3}, 1, 256, 1},
+      {"data", "send", {3}, 1, 20, 1},
   };
   EXPECT_EQ(rank.take_traffic(), expected);
   EXPECT_TRUE(rank.take_traffic().empty());
