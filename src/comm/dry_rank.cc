@@ -21,8 +21,9 @@
 namespace trireme {
 namespace {
 
+// On the host, and not dry.
 bool is_real(const Tensor& tensor) {
-  return tensor.bytes() > 0 && !is_dry(tensor.raw());
+  return tensor.bytes() > 0 && !is_dry(tensor.raw()) && tensor.device().kind == DeviceKind::kCpu;
 }
 
 std::byte* bytes_at(const Tensor& tensor, std::size_t offset) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "trireme/base/log.h"
+#include "trireme/plan/local_pass.h"
 #include "trireme/setup/data_request.h"
 #include "trireme/setup/dry_run_input.h"
 #include "trireme/setup/memory_check.h"
@@ -86,6 +87,16 @@ ShardChoice choose_shards(Runtime& runtime, const Config& config, const models::
                     grid, [&](const FitsMemory& fits) { return nearest_setting(run, fits); }))};
 }
 
+// Where NCCL carries tensors, this rank's GPU loads what a step launches before any rank connects.
+void load_kernels(Runtime& runtime, const Config& config, const models::Model& model,
+                  const ComputeDevice& device, const GridShape& grid, StartupPhases& phases) {
+  plan::DryRunInput input = dry_run_input(config, model, grid);
+  input.device = dry_device(device);
+  if (runtime.size() == 1 || !input.device.nccl) return;
+  plan::local_pass(device.context, input);
+  phases.done("kernels");
+}
+
 // Collective.
 std::shared_ptr<const tasks::TaskData> open_validation_data(Runtime& runtime, const Config& config,
                                                             const tasks::Task& task,
@@ -143,6 +154,7 @@ RunPlan plan_run(Runtime& runtime, const Config& wanted, std::optional<ComputeDe
   config.model = model.request;
   config.grid.ask_for(shards.shape);
   check_members(runtime.world(), config);
+  load_kernels(runtime, config, model, device, shards.shape, phases);
   return {.runtime = runtime,
           .phases = std::move(phases),
           .task = task,

@@ -381,6 +381,19 @@ class OnADevice(ProgramTest):
         self.assertEqual(refused, plain)
         self.expect_close_weights("refused", "gpu", 0.0)
 
+    # A rank computes by itself before communicators are made, where NCCL waits on the GPU.
+    @needs_emulation
+    def test_kernels_are_loaded_before_ranks_connect(self):
+        for backend, loads in (("nccl", True), ("mpi", False)):
+            self.train(backend, "cuda", *GPT, "--grid.data", 2, "--comm.backend", backend, before=(self.mpiexec, "-n", 2),
+                       environment={"TRIREME_EMULATED_GPUS": "2"})
+            start = next(json.loads(line) for line in (self.folder / backend / "events.jsonl").read_text().splitlines()
+                         if '"start"' in line)
+            phases = re.findall(r"(\w+) [0-9.]+ s(?:,|;|$)", str(start))
+            following = phases[phases.index("data") + 1:]
+            self.assertEqual(following[:2] == ["kernels", "grid"], loads, start)
+            self.assertEqual("kernels" in phases, loads, start)
+
     @needs_emulation
     def test_nccl_is_captured_on_all_ranks_or_on_none(self):
         grid = (*GPT, "--grid.data", 2, "--comm.backend", "nccl")

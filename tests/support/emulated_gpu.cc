@@ -53,7 +53,7 @@ bool is_fault_rank() {
 class EmulatedGpu : public testing::FakeCuda {
  public:
   EmulatedGpu()
-      : FakeCuda(number("TRIREME_EMULATOR_SEED", 0)),
+      : FakeCuda(number("TRIREME_EMULATOR_SEED", 0), kMemory),
         waits_(setting("TRIREME_EMULATED_FAULT") != "no-event-wait") {
     device_count = static_cast<int>(number("TRIREME_EMULATED_GPUS", 1));
     uuid += setting("SLURMD_NODENAME");  // the name of a node, for us too: it has GPUs of its own
@@ -62,7 +62,9 @@ class EmulatedGpu : public testing::FakeCuda {
         [this](void* stream, std::function<void()> kernel) { queue(stream, std::move(kernel)); });
     library_.workspace = 4096;
     library_.enqueue = [this](cudaStream_t stream, std::function<void()> product) {
-      if (nccl_ != nullptr && !connected_) connected_ = nccl_->connections();
+      // A rank that computes by itself first is not among others yet.
+      const bool among_others = nccl_ != nullptr && nccl_->alive() > 0;
+      if (among_others && !connected_) connected_ = nccl_->connections();
       queue(stream, std::move(product));
     };
   }
@@ -112,6 +114,8 @@ class EmulatedGpu : public testing::FakeCuda {
   }
 
  private:
+  static constexpr std::size_t kMemory = std::size_t{8} << 30;  // enough for NCCL beside tensors
+
   void queue(void* stream, std::function<void()> work) {
     enqueue(Stream({DeviceKind::kCuda, 0}, stream, this), std::move(work));
   }

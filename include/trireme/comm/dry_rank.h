@@ -45,11 +45,11 @@ struct DryTraffic {
 
 // Code that runs on every rank runs here for one rank alone, without MPI. Nothing is sent, nobody
 // is waited for, and the tensors of operations may be dry (tensor/allocator.h). Where they are
-// real, the result is as if every other rank did nothing: a reduction or broadcast leaves what is
-// there, each part of a gathered tensor is this rank's, and what is received is zero. The recorder
-// records the same operations as in a real run. As there, a communicator of one rank records
-// nothing. native_mpi() throws InternalError. Communication can be captured, as in a real run, and
-// is recorded then; a replay records nothing.
+// real and on the host, the result is as if every other rank did nothing: a reduction or broadcast
+// leaves what is there, each part of a gathered tensor is this rank's, and what is received is
+// zero. On a GPU it is undefined. The recorder records the same operations as in a real run. As
+// there, a communicator of one rank records nothing. native_mpi() throws InternalError.
+// Communication can be captured, as in a real run, and is recorded then; a replay records nothing.
 class DryRank : public RankRuntime {
  public:
   explicit DryRank(const DryRankOptions& options);

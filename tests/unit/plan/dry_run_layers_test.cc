@@ -10,6 +10,7 @@
 
 #include "trireme/parallel/schedule.h"
 #include "trireme/plan/dry_run.h"
+#include "trireme/plan/local_pass.h"
 
 #include "support/dry_run_testing.h"
 
@@ -315,6 +316,54 @@ TEST(DryRunAll, SelectiveRecomputationDropsWhatFewFlopsMakeAgain) {
       EXPECT_EQ(remade.traffic[i].bytes, kept.traffic[i].bytes);
     }
   }
+}
+
+// A rank alone launches whatever a rank of the grid does in a step, and leaves nothing behind.
+TEST(LocalPass, RunsTheOperationsOfAllRanks) {
+  std::vector<DryRunInput> inputs;
+  for (const GridShape& grid : {GridShape{2, 1, 1}, GridShape{1, 4, 1}, GridShape{2, 2, 2}}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      inputs.push_back(input_of(with_dropout(small_gpt()), grid, compute));
+      inputs.push_back(input_of(small_llama(), grid, compute));
+      inputs.back().step.reduce = compute;
+      inputs.back().step.clip_each = 1.0f;
+    }
+  }
+  inputs.push_back(input_of(small_llama(), {1, 2, 1}, DType::kBF16));
+  inputs.back().step.stage.split_masters = true;
+  inputs.back().step.runs = {1, parallel::Recompute::kFull, 1};
+  inputs.push_back(input_of(small_gpt(), {}, DType::kBF16));
+  inputs.back().grid[Axis::kShard] = 2;
+  inputs.back().step.stage.whole_weights = false;
+  set_micro_batches(inputs.back(), 8);
+  inputs.push_back(input_of_pictures(true));
+  for (DryRunInput& input : inputs) {
+    input.device.gpu_memory = std::int64_t{80} << 30;
+    input.device.nccl = true;
+    ops::Context ctx = ops::make_dry_cuda_context(input.device.gpu_memory);
+    const std::size_t before = ctx.allocator->stats().total_live;
+    plan::local_pass(ctx, input);
+    EXPECT_EQ(ctx.allocator->stats().total_live, before);
+    const auto& launched = ctx.dry->by_operation();
+    for (const DryRunResult& rank : plan::dry_run_all(input)) {
+      for (const auto& [operation, count] : rank.operations.by_operation()) {
+        EXPECT_TRUE(launched.contains(operation)) << operation << " on " << input.grid.to_string();
+      }
+    }
+  }
+}
+
+// Values are computed where there is a device: the batch has indices of rows that exist.
+TEST(LocalPass, ComputesOnADevice) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  ops::StepState state{.step = 17, .updates = 5};
+  ops::write_step_state(ctx, state);
+  DryRunInput input = input_of(small_llama(), {2, 2, 2}, DType::kBF16);
+  input.step.stage.sequence_parallel = true;
+  plan::local_pass(ctx, input);
+  plan::local_pass(ctx, input_of_pictures(false));
+  EXPECT_EQ(ops::read_step_state(ctx).step, 17);
+  EXPECT_EQ(ops::read_step_state(ctx).updates, 5);
 }
 
 }  // namespace
