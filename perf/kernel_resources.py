@@ -76,6 +76,7 @@ OPERATIONS = [
     ("add_sum_of_squares", "element", "4", "2, in double"),
     ("quantize", "element", "12 + bits / 8", "about 8"),
     ("dequantize", "element", "4 + bits / 8", "4"),
+    ("scale_blocks", "element", "3, 4 with both copies; and 4 for each scale", "about 10"),
     ("attention", "(query, visible key, head)", "4e x head size per query row",
      "4 x head size"),
     ("attention_backward", "(query, visible key, head)", "8e x head size per query row",

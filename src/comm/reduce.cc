@@ -108,7 +108,7 @@ void reduce_typed(ReduceOp op, std::span<const std::byte* const> sources, std::b
 }  // namespace
 
 void check_reducible(DType dtype) {
-  TRIREME_CHECK(dtype != DType::kU16,
+  TRIREME_CHECK(dtype != DType::kU16 && dtype != DType::kE4M3,
                 std::string("no reduction is defined for ").append(name_of(dtype)));
 }
 
@@ -153,6 +153,7 @@ void reduce_tree(ReduceOp op, DType source_type, std::span<const std::byte* cons
     case DType::kU8:
       return reduce_typed<std::uint8_t>(op, sources, out, count);
     case DType::kU16:
+    case DType::kE4M3:
       break;
   }
 }

@@ -13,6 +13,7 @@
 #include "trireme/ops/attention.h"
 #include "trireme/ops/averages.h"
 #include "trireme/ops/batch_norm.h"
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"

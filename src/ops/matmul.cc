@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/operation_counts.h"
 
@@ -64,6 +65,11 @@ void set_gelu(MatmulCall& call, std::string_view op, Epilogue epilogue, const Te
   call.auxiliary = pre.raw();
 }
 
+double bytes_of_scales(const OperandScales& of, std::int64_t rows, std::int64_t k) {
+  if (of.scales == nullptr) return 0.0;
+  return 4.0 * static_cast<double>(BlockScaled::shape_of_scales(of.blocks, rows, k).elements());
+}
+
 void run(Context& ctx, const MatmulCall& call) {
   if (!ctx.dry && !ctx.times) return ctx.matmul->run(ctx, call);
   const auto bytes = [](std::int64_t rows, std::int64_t columns, DType dtype) {
@@ -76,8 +82,47 @@ void run(Context& ctx, const MatmulCall& call) {
       .sizes = {call.m, call.n, call.k, 1},
       .flops = 2.0 * call.multiplications(),
       .bytes = bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
-               (call.addend == nullptr ? 1.0 : 2.0) * bytes(call.m, call.n, call.c_dtype)};
+               (call.addend == nullptr ? 1.0 : 2.0) * bytes(call.m, call.n, call.c_dtype) +
+               bytes_of_scales(call.a_scales, call.m, call.k) +
+               bytes_of_scales(call.b_scales, call.n, call.k)};
   count_or_time(ctx, made, [&] { ctx.matmul->run(ctx, call); });
+}
+
+OperandScales checked_scales(std::string_view name, const BlockScaled& x) {
+  const std::string_view op = "scaled_matmul";
+  check_dtype(op, name, x.codes, {DType::kE4M3});
+  check_rank(op, name, x.codes, 2);
+  const std::int64_t rows = x.codes.shape()[0], columns = x.codes.shape()[1];
+  TRIREME_CHECK(
+      has_whole_blocks(rows, columns),
+      fmt::format("{}: {} is {}, without whole blocks", op, name, x.codes.shape().to_string()));
+  check_fp32(op, "scales", x.scales, BlockScaled::shape_of_scales(x.blocks, rows, columns));
+  return {static_cast<const float*>(x.scales.raw()), x.blocks};
+}
+
+MatmulCall checked_scaled_call(const BlockScaled& a, const BlockScaled& b, float beta,
+                               const Tensor& c) {
+  MatmulCall call;
+  call.a_scales = checked_scales("a", a);
+  call.b_scales = checked_scales("b", b);
+  TRIREME_CHECK(a.blocks == ScaledBlocks::kRows || b.blocks == ScaledBlocks::kRows,
+                "scaled_matmul: both operands have tiles");
+  TRIREME_CHECK(beta == 0.0f || beta == 1.0f,
+                fmt::format("scaled_matmul: beta is {}; it may be 0 or 1", beta));
+  call.m = a.codes.shape()[0];
+  call.k = a.codes.shape()[1];
+  call.n = b.codes.shape()[0];
+  check_shape("scaled_matmul", "b", b.codes, {call.n, call.k});
+  check_shape("scaled_matmul", "c", c, {call.m, call.n});
+  check_dtype("scaled_matmul", "c", c, {DType::kF32, DType::kBF16});
+  call.transpose_b = true;
+  call.a = a.codes.raw();
+  call.b = b.codes.raw();
+  call.c = c.raw();
+  call.dtype = DType::kE4M3;
+  call.c_dtype = c.dtype();
+  call.accumulate = beta == 1.0f;
+  return call;
 }
 
 // Runs the call if the engine can fuse everything that it asks for. Returns whether it ran.
@@ -165,6 +210,39 @@ void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, con
     matmul(ctx, dy, Transpose::kYes, x, Transpose::kNo, 1.0f, dweight);
   }
   if (dbias.defined()) add_column_sums(ctx, dy, dbias);
+}
+
+void scaled_matmul(Context& ctx, const BlockScaled& a, const BlockScaled& b, const Tensor& bias,
+                   float beta, const Tensor& c) {
+  MatmulCall call = checked_scaled_call(a, b, beta, c);
+  TRIREME_CHECK(!bias.defined() || beta == 0.0f, "scaled_matmul: a bias, and beta 1");
+  TRIREME_CHECK(call.k > 0, "scaled_matmul: no terms");
+  if (call.m == 0 || call.n == 0) return;
+  if (bias.defined()) {
+    set_bias(call, "scaled_matmul", bias);
+    if (run_fused(ctx, call)) return;
+    call.bias = nullptr;
+  }
+  run(ctx, call);
+  if (bias.defined()) add_bias(ctx, c, bias);
+}
+
+void check_scaled_products(Context& ctx) {
+  using enum ScaledBlocks;
+  const auto matrix = [&](ScaledBlocks blocks) {
+    return allocate_scaled(ctx, kScaledSide, kScaledSide, blocks);
+  };
+  const BlockScaled rows = matrix(kRows), tiles = matrix(kTiles);
+  const Tensor bf16 = ctx.allocate({kScaledSide, kScaledSide}, DType::kBF16);
+  const Tensor fp32 = ctx.allocate({kScaledSide, kScaledSide}, DType::kF32);
+  const bool has = ctx.matmul->fuses(checked_scaled_call(rows, tiles, 0.0f, bf16)) &&
+                   ctx.matmul->fuses(checked_scaled_call(tiles, rows, 0.0f, bf16)) &&
+                   ctx.matmul->fuses(checked_scaled_call(rows, rows, 1.0f, fp32));
+  if (has) return;
+  throw CudaError(fmt::format(
+      "{} has no products of e4m3 with a scale for each block of 128 on this device: they need a "
+      "GPU of compute capability 9.0 (H100, H200) and cuBLASLt 12.9 or newer",
+      ctx.matmul->description(DType::kE4M3)));
 }
 
 }  // namespace trireme::ops

@@ -20,6 +20,12 @@ namespace {
 // where a block is.
 constexpr std::uintptr_t kMostAlignment = 16;
 
+// CUBLASLT_MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE, and CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+// and _BLK128x128_32F, which headers before CUDA 12.9 lack.
+constexpr auto kScaleModeOfA = static_cast<cublasLtMatmulDescAttributes_t>(31);
+constexpr auto kScaleModeOfB = static_cast<cublasLtMatmulDescAttributes_t>(32);
+constexpr std::int32_t kScaledRows = 4, kScaledTiles = 5;
+
 template <class Opaque>
 using Owned = std::unique_ptr<Opaque, cublasStatus_t (*)(Opaque*)>;
 using Handle = Owned<std::remove_pointer_t<cublasLtHandle_t>>;
@@ -35,6 +41,8 @@ cudaDataType_t type_of(DType dtype) {
       return CUDA_R_16BF;
     case DType::kF16:
       return CUDA_R_16F;
+    case DType::kE4M3:
+      return CUDA_R_8F_E4M3;
     default:
       throw InternalError(fmt::format("cuBLASLt was asked for products of {}", name_of(dtype)));
   }
@@ -81,6 +89,8 @@ Product product_of(const MatmulCall& call) {
           .has_bias = call.bias != nullptr,
           .sums_bias = call.bias_gradient != nullptr,
           .epilogue = call.epilogue,
+          .a_blocks = call.a_scales.blocks,
+          .b_blocks = call.b_scales.blocks,
           .alignment = {alignment_of(call.a), alignment_of(call.b), alignment_of(addend_of(call)),
                         alignment_of(call.c), alignment_of(bias_of(call)),
                         alignment_of(call.auxiliary)}};
@@ -166,7 +176,7 @@ class CublasLtMatmul : public MatmulEngine, public ProductAlgorithms {
     const std::lock_guard lock(mutex_);
     std::map<Product, std::int64_t> all;
     for (const auto& [product, plan] : plans_) {
-      if (plan && plan->runs > 0) all.emplace(product, plan->runs);
+      if (plan && plan->runs > 0 && product.dtype != DType::kE4M3) all.emplace(product, plan->runs);
     }
     return all;
   }
@@ -226,6 +236,7 @@ class CublasLtMatmul : public MatmulEngine, public ProductAlgorithms {
 
   std::optional<Plan> make_plan(const MatmulCall& call, const Product& product) const {
     Plan plan = plan_without_algorithm(call);
+    if (call.dtype == DType::kE4M3 && !set_scale_modes(plan.operation, call)) return std::nullopt;
     const auto chosen = chosen_.find(product);
     if (chosen != chosen_.end() && take(product, chosen->second, plan)) return plan;
     const std::vector<cublasLtMatmulHeuristicResult_t> best = proposals(call, plan, 1);
@@ -250,9 +261,10 @@ class CublasLtMatmul : public MatmulEngine, public ProductAlgorithms {
     const cublasStatus_t status =
         library_.heuristic(handle_.get(), plan.operation.get(), plan.b.get(), plan.a.get(),
                            plan.c.get(), plan.c.get(), preference.get(), most, all.data(), &count);
-    // An epilogue that a type does not have may also be reported as an impossible configuration.
-    const bool impossible =
-        status == CUBLAS_STATUS_INVALID_VALUE && call.epilogue != Epilogue::kNone;
+    // An epilogue that a type does not have may also be reported as an impossible configuration,
+    // and so may block scales that a GPU does not have.
+    const bool impossible = status == CUBLAS_STATUS_INVALID_VALUE &&
+                            (call.epilogue != Epilogue::kNone || call.dtype == DType::kE4M3);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || impossible) return {};
     check("cublasLtMatmulAlgoGetHeuristic", call, status);
     all.resize(static_cast<std::size_t>(count));
@@ -340,6 +352,21 @@ class CublasLtMatmul : public MatmulEngine, public ProductAlgorithms {
     return operation;
   }
 
+  // Returns whether the library knows block scales: those before 12.9 do not.
+  bool set_scale_modes(const Operation& operation, const MatmulCall& call) const {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, ScaledBlocks blocks) {
+      const std::int32_t mode = blocks == ScaledBlocks::kTiles ? kScaledTiles : kScaledRows;
+      const cublasStatus_t status =
+          library_.operation_set(operation.get(), attribute, &mode, sizeof(mode));
+      if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED) {
+        return false;
+      }
+      check("cublasLtMatmulDescSetAttribute", call, status);
+      return true;
+    };
+    return set(kScaleModeOfA, call.b_scales.blocks) && set(kScaleModeOfB, call.a_scales.blocks);
+  }
+
   void set_pointers(const Operation& operation, const MatmulCall& call) const {
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
       if (pointer == nullptr) return;
@@ -348,6 +375,8 @@ class CublasLtMatmul : public MatmulEngine, public ProductAlgorithms {
     };
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_of(call));
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.auxiliary);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.b_scales.scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.a_scales.scales);
   }
 
   // The layout of a matrix that is (rows, columns) after the transposition, if `transposed`.

@@ -120,7 +120,10 @@ class CpuMatmul : public MatmulEngine {
  public:
   CpuMatmul(std::shared_ptr<MatmulEngine> fp32, std::shared_ptr<MatmulEngine> bf16,
             std::shared_ptr<MatmulEngine> fp16)
-      : fp32_(std::move(fp32)), bf16_(std::move(bf16)), fp16_(std::move(fp16)) {}
+      : fp32_(std::move(fp32)),
+        bf16_(std::move(bf16)),
+        fp16_(std::move(fp16)),
+        e4m3_(make_scaled_matmul(bf16_)) {}
 
   void run(Context& ctx, const MatmulCall& call) override { engine(call.dtype).run(ctx, call); }
   bool fuses(const MatmulCall& call) override { return engine(call.dtype).fuses(call); }
@@ -131,10 +134,19 @@ class CpuMatmul : public MatmulEngine {
 
  private:
   MatmulEngine& engine(DType dtype) const {
-    return dtype == DType::kF32 ? *fp32_ : dtype == DType::kBF16 ? *bf16_ : *fp16_;
+    switch (dtype) {
+      case DType::kF32:
+        return *fp32_;
+      case DType::kBF16:
+        return *bf16_;
+      case DType::kE4M3:
+        return *e4m3_;
+      default:
+        return *fp16_;
+    }
   }
 
-  std::shared_ptr<MatmulEngine> fp32_, bf16_, fp16_;
+  std::shared_ptr<MatmulEngine> fp32_, bf16_, fp16_, e4m3_;
 };
 
 // fp32 with AVX-512. No way to a product is the fastest for all shapes; oneDNN's primitives take

@@ -4,15 +4,23 @@
 #include <memory>
 #include <string>
 
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/context.h"
 #include "trireme/ops/product_algorithms.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme::ops {
 
+// The scales of an operand in e4m3 (trireme/ops/block_scaled.h).
+struct OperandScales {
+  const float* scales = nullptr;
+  ScaledBlocks blocks = ScaledBlocks::kRows;
+};
+
 // c (m, n) = op(a) op(b), or c += op(a) op(b) with `accumulate`; row-major and contiguous. a and b
-// are of `dtype`, c is of `c_dtype`. No extent is 0. The members after `accumulate` exclude it, and
-// are set only in calls that fuses() accepts.
+// are of `dtype`, c is of `c_dtype`. No extent is 0. The members from `bias` to `bias_gradient`
+// exclude `accumulate`, and are set only in calls that fuses() accepts. With e4m3 a is (m, k), b is
+// (n, k), both have scales, and extents are multiples of kScaledSide.
 struct MatmulCall {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -28,6 +36,7 @@ struct MatmulCall {
   Epilogue epilogue = Epilogue::kNone;
   void* auxiliary = nullptr;       // (m, n) of c_dtype
   float* bias_gradient = nullptr;  // (n), with kGeluBackward: c's column sums are written to it
+  OperandScales a_scales = {}, b_scales = {};
 
   double multiplications() const {
     return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -43,7 +52,8 @@ class MatmulEngine {
  public:
   virtual ~MatmulEngine() = default;
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
-  // Whether the engine can fuse everything that this call asks for beyond the product.
+  // Whether the engine can fuse everything that this call asks for beyond the product. For e4m3:
+  // whether it has that product at all.
   virtual bool fuses(const MatmulCall&) { return false; }
   // Null where products have no algorithms to choose among.
   virtual ProductAlgorithms* algorithms() { return nullptr; }
@@ -64,6 +74,10 @@ std::unique_ptr<MatmulEngine> make_own_matmul();
 // Computes bf16 and fp16 in fp32: converts blocks of the operands and gives them to `fp32`, which
 // it shares with its other users.
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
+
+// Computes e4m3 in bf16: operands are multiplied by their scales, which bf16 holds exactly, and
+// given to `bf16`.
+std::unique_ptr<MatmulEngine> make_scaled_matmul(std::shared_ptr<MatmulEngine> bf16);
 
 // The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL in the
 // environment asks for one: onednn, onednn-primitives and onednn-sgemm (for comparisons) or own.

@@ -17,9 +17,9 @@ namespace trireme::plan {
 namespace {
 
 constexpr std::array kEvidence = {Evidence::kMeasured, Evidence::kPublished, Evidence::kDataSheet};
-constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64,
-                               DType::kI32, DType::kI64,  DType::kU16, DType::kU8};
-constexpr std::array kProductTypes = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32,
+                               DType::kI64, DType::kU16,  DType::kU8,  DType::kE4M3};
+constexpr std::array kProductTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
 
 enum class Needed { kAlways, kOnGpus, kNever };
 

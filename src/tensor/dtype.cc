@@ -7,6 +7,7 @@ namespace trireme {
 std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kU8:
+    case DType::kE4M3:
       return 1;
     case DType::kBF16:
     case DType::kF16:
@@ -40,6 +41,8 @@ std::string_view name_of(DType dtype) {
       return "uint16";
     case DType::kU8:
       return "uint8";
+    case DType::kE4M3:
+      return "e4m3";
   }
   throw InternalError("unknown dtype");
 }

@@ -31,9 +31,6 @@ cublasStatus_t store(std::initializer_list<Place> places, int attribute, const v
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-std::size_t size_of(int type) {
-  return type == CUDA_R_32F ? 4 : 2;
-}
 bool aligned(const void* pointer, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
@@ -44,6 +41,7 @@ float read(const void* data, int type, std::uint64_t at, bool tf32) {
     return tf32 ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000u) : value;
   }
   if (type == CUDA_R_16F) return static_cast<float>(static_cast<const Half*>(data)[at]);
+  if (type == CUDA_R_8F_E4M3) return static_cast<float>(static_cast<const E4M3*>(data)[at]);
   return static_cast<float>(static_cast<const BFloat16*>(data)[at]);
 }
 void write(void* data, int type, std::uint64_t at, double value) {
@@ -74,6 +72,14 @@ bool has(const FakeCublasLt::Operation& operation, std::uint32_t parts) {
   return (operation.epilogue & parts) != 0;
 }
 
+// Scales of e4m3: of 128 elements along k, or of 128 x 128.
+constexpr std::int32_t kOfRows = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+constexpr std::int32_t kOfTiles = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+bool has_known_scales(const FakeCublasLt::Operation& operation) {
+  const auto [a, b] = operation.scale_modes;
+  return (a == kOfRows && (b == kOfRows || b == kOfTiles)) || (a == kOfTiles && b == kOfRows);
+}
+
 // One product, as requested.
 struct Product {
   FakeCublasLt::Operation operation;
@@ -98,10 +104,29 @@ struct Product {
     };
     return k == k_too && m == layout_d.rows && n == layout_d.columns &&
            layout_a.type == layout_b.type && dense(layout_a) && dense(layout_b) &&
-           dense(layout_d) &&
+           dense(layout_d) && scales_fit(m, n, k) &&
            (!has(operation, kAuxiliary) ||
             (operation.auxiliary_leading % 8 == 0 &&
              operation.auxiliary_leading >= static_cast<std::int64_t>(layout_d.rows)));
+  }
+
+  // Block scales want A transposed and B not.
+  bool scales_fit(std::uint64_t m, std::uint64_t n, std::uint64_t k) const {
+    const auto [scales_a, scales_b] = operation.scales;
+    if (layout_a.type != CUDA_R_8F_E4M3) return scales_a == nullptr && scales_b == nullptr;
+    return has_known_scales(operation) && operation.transpose_a == CUBLAS_OP_T &&
+           operation.transpose_b == CUBLAS_OP_N && m % 4 == 0 && n % 4 == 0 && k % 16 == 0 &&
+           scales_a != nullptr && scales_b != nullptr && aligned(scales_a, 16) &&
+           aligned(scales_b, 16);
+  }
+
+  // The scale of an element of A (operand 0) or B (1): of row i of A, or column i of B, at place l
+  // along k. `extent` is the number of those rows or columns.
+  double scale(std::size_t operand, std::uint64_t i, std::uint64_t l, std::uint64_t extent) const {
+    const float* scales = operation.scales[operand];
+    if (operation.scale_modes[operand] == kOfRows) return double{scales[i + l / 128 * extent]};
+    const std::uint64_t blocks = (terms() + 127) / 128;
+    return double{scales[l / 128 + i / 128 * ((blocks + 3) / 4 * 4)]};
   }
 
   // Applies the epilogue to one element (i, j) of d.
@@ -118,6 +143,7 @@ struct Product {
 
   void run() const {
     const bool tf32 = operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const bool scaled = layout_a.type == CUDA_R_8F_E4M3;
     const auto element = [&](const void* data, const FakeCublasLt::Layout& layout,
                              std::uint64_t row, std::uint64_t column) {
       return double{
@@ -130,8 +156,10 @@ struct Product {
         for (std::uint64_t l = 0; l < terms(); ++l) {
           const bool ta = operation.transpose_a == CUBLAS_OP_T;
           const bool tb = operation.transpose_b == CUBLAS_OP_T;
-          sum += element(a, layout_a, ta ? l : i, ta ? i : l) *
-                 element(b, layout_b, tb ? j : l, tb ? l : j);
+          double term = element(a, layout_a, ta ? l : i, ta ? i : l) *
+                        element(b, layout_b, tb ? j : l, tb ? l : j);
+          if (scaled) term *= scale(0, i, l, layout_d.rows) * scale(1, j, l, layout_d.columns);
+          sum += term;
         }
         double value = double{alpha} * sum;
         const std::uint64_t at = i + j * static_cast<std::uint64_t>(layout_d.leading);
@@ -202,11 +230,20 @@ struct FakeCublasLt::Functions {
                                       std::size_t bytes) {
     if (current->fails()) return kScripted;
     Operation& to = current->operations_.at(operation);
+    if ((attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE ||
+         attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) &&
+        current->block_scales == BlockScales::kUnknown) {
+      return kInvalid;
+    }
     return store({{CUBLASLT_MATMUL_DESC_TRANSA, &to.transpose_a, 4},
                   {CUBLASLT_MATMUL_DESC_TRANSB, &to.transpose_b, 4},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE, &to.epilogue, 4},
                   {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &to.bias_type, 4},
                   {CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &to.multiprocessors, 4},
+                  {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &to.scale_modes[0], 4},
+                  {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &to.scale_modes[1], 4},
+                  {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &to.scales[0], 8},
+                  {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &to.scales[1], 8},
                   {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &to.bias, 8},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &to.auxiliary_leading, 8},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &to.auxiliary, 8}},
@@ -261,6 +298,12 @@ struct FakeCublasLt::Functions {
                                  current->preferences_.at(preference)});
     if (has(current->queries_.back().operation, kAuxiliary) && current->gelu_status != kOk) {
       return current->gelu_status;
+    }
+    const Query& query = current->queries_.back();
+    if (query.layouts[0].type == CUDA_R_8F_E4M3 &&
+        (current->block_scales != BlockScales::kHas || !has_known_scales(query.operation) ||
+         has(query.operation, kGelu | kGeluSlope | kBiasGradient))) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     *found = current->has_algorithm ? std::min(wanted, current->proposals) : 0;
     for (int i = 0; i < *found; ++i) {

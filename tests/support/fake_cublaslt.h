@@ -1,7 +1,9 @@
 // A cuBLASLt for tests without a GPU: it multiplies on the host exactly what it is told,
 // column-major like the real one, so that a wrong layout, order or transposition gives wrong
-// numbers. It returns CUBLAS_STATUS_INVALID_VALUE for an unknown descriptor, an attribute of the
-// wrong size, or a pointer less aligned than promised.
+// numbers. e4m3 it multiplies with block scales alone, by the rules and layouts of NVIDIA's cuBLAS
+// documentation, section "128-element 1D and 128x128 2D Block Scaling For FP8 Data Types". It
+// returns CUBLAS_STATUS_INVALID_VALUE for an unknown descriptor, an attribute of the wrong size, or
+// a pointer less aligned than promised.
 #pragma once
 
 #include <array>
@@ -28,6 +30,10 @@ class FakeCublasLt {
     void* bias = nullptr;              // or a bias's gradient
     std::int64_t auxiliary_leading = 0;
     void* auxiliary = nullptr;
+    // The kind of scales of a and b, and where they are.
+    std::array<std::int32_t, 2> scale_modes = {CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+                                               CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F};
+    std::array<const float*, 2> scales = {};
   };
   struct Layout {
     cudaDataType_t type = CUDA_R_32F;
@@ -68,6 +74,9 @@ class FakeCublasLt {
   int proposals = 1;
   static constexpr int kFirstId = 60;
   int last_algorithm = 0;  // the id of the last product's
+  // Block scales: the GPU and the library have them, the GPU does not, the library knows none.
+  enum class BlockScales { kHas, kNotOfGpu, kUnknown };
+  BlockScales block_scales = BlockScales::kHas;
   // The heuristic's status for an epilogue with GELU.
   cublasStatus_t gelu_status = CUBLAS_STATUS_SUCCESS;
   // Queues work on a stream; empty: work is done at once.

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -34,6 +35,7 @@ struct Product {
   bool adds = false;                                // another matrix to it
   bool has_bias = false, sums_bias = false;         // adds a bias; writes the gradient of one
   Epilogue epilogue = Epilogue::kNone;
+  ScaledBlocks a_blocks = ScaledBlocks::kRows, b_blocks = ScaledBlocks::kRows;  // of e4m3
   // Bytes that addresses are multiples of, 16 at most: a, b, what is added, c, bias, auxiliary.
   std::array<std::uint32_t, 6> alignment = {16, 16, 16, 16, 16, 16};
 
@@ -82,7 +84,8 @@ class ProductAlgorithms {
  public:
   virtual ~ProductAlgorithms() = default;
   virtual ProductMachine machine() const = 0;  // without the GPU's name
-  // The products since the beginning or the last use(), and how often each ran.
+  // The products since the beginning or the last use(), and how often each ran; but those in e4m3,
+  // for which the library proposes few algorithms.
   virtual std::map<Product, std::int64_t> made() const = 0;
   // What the library proposes, the best by its own rules first. Empty: it cannot compute this.
   virtual std::vector<ProductAlgorithm> proposed(const Product& product, int most) = 0;

@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU16, kU8 };
+enum class DType : std::uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU16, kU8, kE4M3 };
 
 std::size_t size_of(DType dtype);       // bytes per element
 std::string_view name_of(DType dtype);  // "fp32", "bf16", "fp16", ...
@@ -64,6 +64,35 @@ struct Half {
 };
 static_assert(sizeof(Half) == 2);
 
+// 8 bits: 4 of exponent, 3 of fraction, no infinities ("OCP 8-bit floating point specification",
+// 2023). Values are rounded to nearest even, also below 2^-6, where they are multiples of 2^-9. The
+// largest is 448; what is beyond 464 becomes NaN, and NaN stays NaN. No branches, like Half.
+struct E4M3 {
+  std::uint8_t bits;
+
+  E4M3() = default;
+  explicit constexpr E4M3(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t size = word & 0x7fffffffu;
+    // The exponent's bias is 7, not 127. A carry from rounding moves up into the exponent.
+    std::uint32_t code = (size - (120u << 23) + 0x7ffffu + ((size >> 20) & 1u)) >> 20;
+    // Below 2^-6: the last place of a sum with 2^14 is that of a subnormal, so the addition rounds.
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14f) -
+                                std::bit_cast<std::uint32_t>(0x1p14f);
+    code = size < (121u << 23) ? small : code;
+    code = size > 0x43e80000u ? 0x7fu : code;  // 464 is halfway to the next, which does not exist
+    bits = static_cast<std::uint8_t>(code | (word >> 24 & 0x80u));
+  }
+  explicit constexpr operator float() const {
+    const std::uint32_t size = bits & 0x7fu;
+    std::uint32_t word = (size << 20) + (120u << 23);
+    word = size < 8u ? std::bit_cast<std::uint32_t>(static_cast<float>(size) * 0x1p-9f) : word;
+    word = size == 0x7fu ? 0x7fc00000u : word;
+    return std::bit_cast<float>(word | (bits & 0x80u) << 24);
+  }
+};
+static_assert(sizeof(E4M3) == 1);
+
 // dtype_of<float>() == DType::kF32, and so on.
 template <class T>
 constexpr DType dtype_of();
@@ -98,6 +127,10 @@ constexpr DType dtype_of<std::uint16_t>() {
 template <>
 constexpr DType dtype_of<std::uint8_t>() {
   return DType::kU8;
+}
+template <>
+constexpr DType dtype_of<E4M3>() {
+  return DType::kE4M3;
 }
 
 }  // namespace trireme

@@ -37,6 +37,7 @@ MPI_Datatype mpi_type(DType dtype) {
     case DType::kBF16:
     case DType::kF16:
     case DType::kU16:
+    case DType::kE4M3:
       break;
   }
   return MPI_DATATYPE_NULL;

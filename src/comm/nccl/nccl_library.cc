@@ -50,6 +50,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kU8:
       return ncclUint8;
     case DType::kU16:
+    case DType::kE4M3:
       break;
   }
   throw InternalError(fmt::format("NCCL was asked to reduce {}", name_of(dtype)));

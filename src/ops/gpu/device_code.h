@@ -18,6 +18,7 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 

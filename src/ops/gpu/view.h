@@ -55,6 +55,15 @@ __device__ inline unsigned pack_fp16(float low, float high) {
 #endif
 }
 
+// Two codes, rounded as E4M3 does, of values that are at most 448.
+__device__ inline unsigned pack_e4m3(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+#else
+  return E4M3(low).bits | static_cast<unsigned>(E4M3(high).bits) << 8;
+#endif
+}
+
 __device__ inline float to_float(float x) {
   return x;
 }

@@ -2,8 +2,12 @@
 // for every transposition, type and shape is for ops_matmul_test.cc, which ops_emulated_test runs
 // on the same scripted library; here is what numbers do not show.
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
 
 #include "trireme/base/dynamic_library.h"
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/product_algorithms.h"
 
 #include "support/cublaslt_testing.h"
@@ -157,6 +161,62 @@ TEST_F(CublasLt, Tf32OnRequestAndForFp32Alone) {
   EXPECT_EQ(ops::matmul_description(ctx, DType::kF32), "cuBLASLt 13.0.2 (TF32)");
   EXPECT_EQ(ops::matmul_description(ctx, DType::kBF16), "cuBLASLt 13.0.2");
   EXPECT_EQ(ops::matmul_description(context(), DType::kF32), "cuBLASLt 13.0.2");
+}
+
+// ops_matmul_test has the numbers, since the fake multiplies by the documented layouts.
+TEST_F(CublasLt, MultipliesBlocksByTheirScales) {
+  using enum ops::ScaledBlocks;
+  ops::Context ctx = context();
+  const auto matrix = [&](ops::ScaledBlocks blocks) {
+    const ops::BlockScaled made = ops::allocate_scaled(ctx, 128, 128, blocks);
+    std::memset(made.codes.raw(), 0x38, made.codes.bytes());  // 1
+    for (std::int64_t i = 0; i < made.scales.elements(); ++i) made.scales.address<float>()[i] = 2;
+    return made;
+  };
+  const ops::BlockScaled rows = matrix(kRows), tiles = matrix(kTiles), more = matrix(kRows);
+  const Tensor c = numbers(ctx, {128, 128}, DType::kF32);
+  for (const auto& [a, b] : {std::pair{rows, tiles}, {tiles, rows}, {rows, more}, {more, rows}}) {
+    ops::scaled_matmul(ctx, a, b, Tensor(), 0.0f, c);
+    ctx.stream.synchronize();
+    EXPECT_EQ(c.address<float>()[77], 4.0f * 128.0f);
+    const FakeCublasLt::Operation& asked = library_.queries().back().operation;
+    // Its A is our b.
+    const auto mode = [](const ops::BlockScaled& of) {
+      return of.blocks == kTiles ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                 : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    };
+    EXPECT_EQ(asked.scale_modes, (std::array<std::int32_t, 2>{mode(b), mode(a)}));
+    EXPECT_EQ(asked.compute, CUBLAS_COMPUTE_32F);
+  }
+  EXPECT_EQ(library_.queries().size(), 3u);  // the last two ask for the same
+}
+
+TEST_F(CublasLt, TellsWhetherItHasBlockScales) {
+  using Has = FakeCublasLt::BlockScales;
+  for (const Has has : {Has::kHas, Has::kNotOfGpu, Has::kUnknown}) {
+    library_.block_scales = has;
+    ops::Context ctx = context();
+    std::string refused;
+    try {
+      ops::check_scaled_products(ctx);
+    } catch (const CudaError& error) {
+      refused = error.what();
+    }
+    EXPECT_EQ(refused, has == Has::kHas
+                           ? ""
+                           : "cuBLASLt 13.0.2 has no products of e4m3 with a scale for each block "
+                             "of 128 on this device: they need a GPU of compute capability 9.0 "
+                             "(H100, H200) and cuBLASLt 12.9 or newer");
+    product(ctx, 3, 4, 5);  // others are not affected
+  }
+  library_.block_scales = Has::kHas;
+  // A fault of the library is no answer.
+  for (std::size_t n = 1; n <= 20; ++n) {
+    ops::Context ctx = context();
+    library_.fail_call(n);
+    EXPECT_THROW(ops::check_scaled_products(ctx), CudaError) << n;
+    library_.fail_call(0);
+  }
 }
 
 TEST_F(CublasLt, LeavesMultiprocessorsToOthers) {

@@ -15,6 +15,7 @@
 #include "trireme/ops/attention.h"
 #include "trireme/ops/averages.h"
 #include "trireme/ops/batch_norm.h"
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
@@ -239,6 +240,13 @@ const Family kFamilies[] = {
        const Tensor bias = o.typed({kClasses}), y = o.typed({kRows, kClasses});
        const Tensor dweight = o.fp32(weight.shape()), dbias = o.fp32({kClasses});
        ops::matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, o.fp32(y.shape()));
+       const Tensor blocks = o.of({256, 128}, DType::kBF16);
+       const auto rows = ops::allocate_scaled(ctx, 256, 128, ops::ScaledBlocks::kRows);
+       const auto tiles = ops::allocate_scaled(ctx, 256, 128, ops::ScaledBlocks::kTiles);
+       ops::scale_blocks(ctx, blocks, rows, {});
+       ops::scale_blocks(ctx, blocks, tiles, {});
+       ops::scaled_matmul(ctx, rows, tiles, o.of({256}, DType::kBF16), 0.0f,
+                          o.of({256, 256}, DType::kBF16));
        ops::linear(ctx, x, weight, bias, y);
        ops::linear_gelu(ctx, x, weight, bias, y, o.typed(y.shape()));
        ops::linear_backward_input(ctx, y, weight, x);
@@ -278,6 +286,10 @@ const Family kFamilies[] = {
        ops::count_average(ctx, {});
        ops::average_weights(ctx, {}, master, first);
        ops::clip_to_norm(ctx, gradient, sum, 1.0f);
+       const Tensor blocks = o.of({256, 128}, DType::kBF16);
+       const auto straight = ops::allocate_scaled(ctx, 256, 128, ops::ScaledBlocks::kRows);
+       const auto turned = ops::allocate_scaled(ctx, 128, 256, ops::ScaledBlocks::kRows);
+       ops::scale_blocks(ctx, blocks, straight, turned);
        const ops::MatrixBox box = {.rows = 400, .columns = 250, .stride = 250};
        const Tensor rows = o.fp32({400}), columns = o.fp32({250});
        ops::add_squares_of_lines(ctx, box, gradient, 400, o.of({2, 650}, DType::kF64));

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "trireme/ops/block_scaled.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/matmul.h"
 
@@ -391,6 +392,141 @@ TEST(MatmulEngine, TheShapeOfAProductDecidesWhatComputesIt) {
     };
     EXPECT_EQ(bits("onednn"), bits(one.engine)) << one.m << " x " << one.n << " x " << one.k;
   }
+}
+
+// Products of e4m3 with a scale for each block.
+class ScaledMatmul : public ::testing::Test {
+ protected:
+  struct Operand {
+    ops::BlockScaled matrix;
+    Values values;  // (rows, columns)
+  };
+
+  void SetUp() override {
+    try {
+      ops::check_scaled_products(ctx);
+    } catch (const CudaError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  // Columns differ in size, so that the scales of neighbouring blocks do.
+  Operand operand(std::uint64_t seed, std::int64_t rows, std::int64_t columns,
+                  ops::ScaledBlocks blocks, bool turned) {
+    Values values = testing::random_values(seed, rows * columns);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      values[i] = std::ldexp(
+          values[i], static_cast<int>((at % columns / 128 * 3 + at / columns / 64 * 2) % 9));
+    }
+    const Tensor x = testing::make_tensor(ctx, values, {rows, columns}, DType::kBF16);
+    const std::int64_t of_rows = turned ? columns : rows, of_columns = turned ? rows : columns;
+    const ops::BlockScaled matrix = ops::allocate_scaled(ctx, of_rows, of_columns, blocks);
+    ops::scale_blocks(ctx, x, turned ? ops::BlockScaled() : matrix,
+                      turned ? matrix : ops::BlockScaled());
+    return {matrix, values_of(matrix)};
+  }
+
+  // Codes times scales.
+  static Values values_of(const ops::BlockScaled& of) {
+    const std::string codes = testing::bits_of(of.codes);
+    const Values scales = testing::values_of(of.scales);
+    const std::int64_t rows = of.codes.shape()[0], columns = of.codes.shape()[1];
+    const std::int64_t wide = of.scales.shape()[1];
+    Values values(codes.size());
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const std::int64_t row = static_cast<std::int64_t>(i) / columns;
+      const std::int64_t block = static_cast<std::int64_t>(i) % columns / 128;
+      E4M3 code;
+      code.bits = static_cast<std::uint8_t>(codes[i]);
+      values[i] = double{static_cast<float>(code)} *
+                  scales[static_cast<std::size_t>(of.blocks == ops::ScaledBlocks::kRows
+                                                      ? block * rows + row
+                                                      : row / 128 * wide + block)];
+    }
+    return values;
+  }
+
+  // The sums of tensor cores lose bits.
+  double tolerance(DType c_dtype) const {
+    if (c_dtype != DType::kF32) return testing::tolerance("matmul", DType::kBF16);
+    return ctx.cuda ? 5e-4 : testing::tolerance("matmul_fp32_out", DType::kBF16);
+  }
+
+  ops::Context ctx = testing::make_test_context();
+};
+
+TEST_F(ScaledMatmul, MultipliesCodesTimesScales) {
+  using enum ops::ScaledBlocks;
+  struct Case {
+    std::int64_t m, n, k;
+    ops::ScaledBlocks a, b;
+    bool turned_a, turned_b;
+  };
+  // A forward, an input's gradient, a weight's, one whose tiles are in a.
+  for (const Case& one : {Case{256, 128, 640, kRows, kTiles, false, false},
+                          Case{128, 640, 256, kRows, kTiles, false, true},
+                          Case{256, 384, 128, kRows, kRows, true, true},
+                          Case{256, 128, 640, kTiles, kRows, true, false}}) {
+    const auto [m, n, k, kind_a, kind_b, turned_a, turned_b] = one;
+    const Operand a = turned_a ? operand(1, k, m, kind_a, true) : operand(1, m, k, kind_a, false);
+    const Operand b = turned_b ? operand(2, k, n, kind_b, true) : operand(2, n, k, kind_b, false);
+    const Values product = testing::reference::matmul(a.values, false, b.values, true, m, n, k);
+    for (const DType c_dtype : {DType::kF32, DType::kBF16}) {
+      const Tensor c = testing::make_output(ctx, {m, n}, c_dtype);
+      ops::scaled_matmul(ctx, a.matrix, b.matrix, Tensor(), 0.0f, c);
+      testing::expect_close(c, product, tolerance(c_dtype), "product");
+    }
+    const Values old = testing::rounded(testing::random_values(3, m * n, 100.0), DType::kF32);
+    const Tensor sum = testing::make_tensor(ctx, old, {m, n}, DType::kF32);
+    ops::scaled_matmul(ctx, a.matrix, b.matrix, Tensor(), 1.0f, sum);
+    Values expected = product;
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += old[i];
+    testing::expect_close(sum, expected, tolerance(DType::kF32), "sum");
+  }
+}
+
+TEST_F(ScaledMatmul, AddsABias) {
+  const Operand x = operand(1, 128, 256, ops::ScaledBlocks::kRows, false);
+  const Operand weight = operand(2, 384, 256, ops::ScaledBlocks::kTiles, false);
+  const Values bias = testing::rounded(testing::random_values(3, 384, 50.0), DType::kBF16);
+  const Tensor y = testing::make_output(ctx, {128, 384}, DType::kBF16);
+  ops::scaled_matmul(ctx, x.matrix, weight.matrix,
+                     testing::make_tensor(ctx, bias, {384}, DType::kBF16), 0.0f, y);
+  Values expected = testing::reference::matmul(x.values, false, weight.values, true, 128, 384, 256);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % 384];
+  testing::expect_close(y, expected, testing::tolerance("linear", DType::kBF16), "biased");
+}
+
+TEST_F(ScaledMatmul, ABlockThatIsNotFiniteSpoilsItsSumsAlone) {
+  Values values = testing::random_values(1, 128 * 256);
+  values[5 * 256 + 200] = std::numeric_limits<double>::infinity();
+  const ops::BlockScaled a = ops::allocate_scaled(ctx, 128, 256, ops::ScaledBlocks::kRows);
+  ops::scale_blocks(ctx, testing::make_tensor(ctx, values, {128, 256}, DType::kBF16), a, {});
+  const Operand b = operand(2, 128, 256, ops::ScaledBlocks::kTiles, false);
+  const Tensor c = testing::make_output(ctx, {128, 128}, DType::kF32);
+  ops::scaled_matmul(ctx, a, b.matrix, Tensor(), 0.0f, c);
+  const Values product = testing::values_of(c);
+  for (std::size_t i = 0; i < product.size(); ++i) {
+    ASSERT_EQ(std::isnan(product[i]), i / 128 == 5) << i;
+  }
+}
+
+TEST_F(ScaledMatmul, OperandsAreChecked) {
+  using enum ops::ScaledBlocks;
+  const Operand rows = operand(1, 128, 256, kRows, false);
+  const Operand tiles = operand(2, 128, 256, kTiles, false);
+  const Operand others = operand(3, 128, 128, kTiles, false);
+  const Tensor c = testing::make_output(ctx, {128, 128}, DType::kF32);
+  const auto refused = [&](const ops::BlockScaled& a, const ops::BlockScaled& b, float beta) {
+    EXPECT_THROW(ops::scaled_matmul(ctx, a, b, Tensor(), beta, c), InternalError);
+  };
+  refused(tiles.matrix, tiles.matrix, 0.0f);
+  refused(rows.matrix, others.matrix, 0.0f);
+  refused(rows.matrix, tiles.matrix, 0.5f);
+  ops::BlockScaled turned = rows.matrix;
+  turned.blocks = kTiles;  // with scales of the other shape
+  refused(turned, rows.matrix, 0.0f);
 }
 
 TEST(MatmulEngine, NamesItsLibrary) {

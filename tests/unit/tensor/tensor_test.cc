@@ -20,6 +20,34 @@ TEST(BFloat16, RoundsToNearestEven) {
 }
 
 // Every half, and every place where rounding to one may go either way.
+TEST(E4M3, RoundsToNearestEven) {
+  const auto value_of = [](unsigned bits) {
+    E4M3 code;
+    code.bits = static_cast<std::uint8_t>(bits);
+    return static_cast<float>(code);
+  };
+  EXPECT_EQ(value_of(0x01), 0x1p-9f);
+  EXPECT_EQ(value_of(0x08), 0x1p-6f);
+  EXPECT_EQ(value_of(0x38), 1.0f);
+  EXPECT_EQ(value_of(0x7e), 448.0f);
+  EXPECT_TRUE(std::isnan(value_of(0x7f)) && std::isnan(value_of(0xff)));
+  for (unsigned bits = 0; bits < 0x7f; ++bits) {
+    for (const unsigned sign : {0u, 0x80u}) {
+      const float value = value_of(bits | sign);
+      ASSERT_EQ(E4M3(value).bits, bits | sign);
+      // 480 would follow 448.
+      const float next = bits == 0x7e ? std::copysign(480.0f, value) : value_of((bits + 1) | sign);
+      const float middle = 0.5f * (value + next);  // exact
+      ASSERT_EQ(E4M3(middle).bits, (bits % 2 == 0 ? bits : bits + 1) | sign) << bits;
+      ASSERT_EQ(E4M3(std::nextafter(middle, value)).bits, bits | sign) << bits;
+      ASSERT_EQ(E4M3(std::nextafter(middle, next)).bits, (bits + 1) | sign) << bits;
+    }
+  }
+  EXPECT_EQ(E4M3(std::numeric_limits<float>::infinity()).bits, 0x7f);
+  EXPECT_EQ(E4M3(std::numeric_limits<float>::quiet_NaN()).bits & 0x7f, 0x7f);
+  EXPECT_EQ(E4M3(1e-30f).bits, 0);
+}
+
 TEST(Half, RoundsToNearestEven) {
   const auto value_of = [](unsigned bits) {  // from the definition
     const int exponent = static_cast<int>(bits >> 10 & 31u);
