@@ -22,6 +22,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"eval_interval", "eval.every"},
     {"eval_steps", "eval.every"},
     {"fp16", "run.precision"},
+    {"fp8", "run.precision"},
     {"global_batch_size", "batch.global"},
     {"gpu", "cuda"},
     {"gpus", "cuda"},

@@ -87,10 +87,10 @@ void declare_model(Options& options, BenchArguments::Model& given) {
   options.add("context", given.context, "tokens",
               "ops, step: of a sequence; auto: 256, or the model's where that is less",
               between(1, limits::kTokens));
-  options.add("dtype", given.dtype, "", "ops, step: computing type",
-              one_of({"fp32", "bf16", "fp16"}));
+  options.add("dtype", given.dtype, "", "ops, step: computing type; fp8 (run.precision): step",
+              one_of({"fp32", "bf16", "fp16", "fp8"}));
   options.add("logits", given.logits, "",
-              "ops, step: type of the logits of a vocabulary; bf16 with --dtype bf16",
+              "ops, step: type of the logits of a vocabulary; bf16 with --dtype bf16 or fp8",
               one_of({"fp32", "bf16"}));
 }
 

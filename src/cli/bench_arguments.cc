@@ -37,7 +37,7 @@ models::Model model_of(const BenchArguments::Model& given) {
         fmt::format("--context is the length of a text, but {} is for pictures", given.preset));
   }
   if (given.logits == "fp32") return models::resolve(request, {});
-  if (given.dtype != given.logits) {
+  if (given.dtype != given.logits && given.dtype != "fp8") {
     throw ConfigError(fmt::format("--logits {} needs --dtype {}, not {}", given.logits,
                                   given.logits, given.dtype));
   }

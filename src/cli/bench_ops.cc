@@ -55,6 +55,9 @@ ExitStatus describe(Runtime& runtime, const BenchArguments& given, const Compute
 }  // namespace
 
 void check_bench_ops(const BenchArguments& given) {
+  if (given.model.dtype == "fp8") {
+    throw ConfigError("--dtype fp8 is for bench step: give --dtype bf16, or use bench step");
+  }
   if (given.describe.empty()) {
     require_single_process("bench ops");
     if (given.seconds) throw ConfigError("--seconds of bench ops is that of --describe: give both");

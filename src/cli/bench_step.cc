@@ -80,7 +80,9 @@ void check_bench_step(const BenchArguments& given) {
 }
 
 ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput& json) {
-  ComputeDevice device = choose_compute_device(runtime, given.device);
+  DeviceRequest request = given.device;
+  request.fp8 = given.model.dtype == "fp8";
+  ComputeDevice device = choose_compute_device(runtime, request);
   ops::Context& ctx = device.context;
   bench::StepBenchOptions options;
   options.model = model_of(given.model);
@@ -109,7 +111,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given, NamedOutput
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, dtype);
-  print_on_first(runtime, roof_text(roof, given.model.dtype, ctx));
+  print_on_first(runtime, roof_text(roof, name_of(dtype), ctx));
   if (runtime.rank() == 0) {
     print_step(times, roof);
     print_parts(times, roof.of_one(runtime.size()), runtime.size());

@@ -115,11 +115,12 @@ void check_loss_scale(const Config& config) {
 
 void check_logits(const Config& config) {
   const auto logits = option_value<std::string>(config.model.keys, "model", "logits");
-  if (logits != "bf16" || config.run.precision == "bf16") return;
+  const std::string& precision = config.run.precision;
+  if (logits != "bf16" || precision == "bf16" || precision == "fp8") return;
   throw ConfigError(fmt::format(
       "model.logits is bf16, but run.precision is {}: give run.precision bf16, or leave "
       "model.logits out",
-      config.run.precision));
+      precision));
 }
 
 void check_same_bits(const Config& config) {

@@ -38,7 +38,7 @@ void check_divides(const char* part_name, std::optional<int> part, const char* w
 void add_logits_key(const KeyAdder& model) {
   model.add<std::string>("logits", "",
                          "type of the loss's logits; auto: fp32; bf16: their gradient is written "
-                         "in their place; needs run.precision bf16",
+                         "in their place; needs run.precision bf16 or fp8",
                          one_of({"fp32", "bf16"}), OnChange::kResults);
 }
 

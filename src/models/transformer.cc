@@ -61,7 +61,8 @@ nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length) {
 TransformerBlock::TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build,
                                    int layer)
     : TransformerBlock(sizes, build, layer,
-                       {parameters_, tensor_parallel(build), fmt::format("blocks.{}", layer)}) {}
+                       {parameters_, tensor_parallel(build), fmt::format("blocks.{}", layer),
+                        build.block_scaled}) {}
 
 TransformerBlock::TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build,
                                    int layer, const nn::LayerContext& context)

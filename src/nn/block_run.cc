@@ -29,6 +29,7 @@ Tensors BlockRun::record(Tensors in) {
     for (const auto& block : blocks_) block->forward_empty(tape_.context());
     return {};
   }
+  tape_.set_training(batch_.training);
   Values x;
   for (Tensor& tensor : in) {
     x.push_back(tape_.input(std::move(tensor), input_gradient_));

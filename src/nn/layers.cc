@@ -4,6 +4,8 @@
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
 
+#include "nn/scaled_linear.h"
+
 namespace trireme::nn {
 namespace {
 
@@ -27,6 +29,15 @@ Value record_sum(Tape& tape, const Value& a, const Value& b, const Tensor& y) {
   return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
     t.add_gradient(a, dy);
     t.add_gradient(b, dy);
+  });
+}
+
+// Declares that gelu(pre) makes y again.
+Value remade_gelu(Tape& tape, const Tensor& pre, const Value& y) {
+  return tape.can_remake(y, [pre](ops::Context& c) {
+    const Tensor again = c.allocate(pre.shape(), pre.dtype());
+    ops::gelu(c, pre, again);
+    return again;
   });
 }
 
@@ -192,7 +203,8 @@ ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& 
 
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
                                            const std::vector<Part>& parts, std::int64_t in,
-                                           bool bias, const LinearInitial& initial) {
+                                           bool bias, const LinearInitial& initial)
+    : block_scaled_(context.block_scaled) {
   for (const Part& part : parts) {
     weights_.push_back(&context.parameters.add(
         {.name = context.child(part.name).name + ".weight",
@@ -203,6 +215,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
          .heads = part.heads}));
   }
   context.parameters.keep_together(weights_);
+  if (block_scaled_) check_whole_blocks(weights_);
   if (!bias) return;
   for (const Part& part : parts) {
     biases_.push_back(&context.parameters.add(
@@ -221,7 +234,24 @@ std::vector<const Parameter*> ColumnParallelLinear::parameters() const {
   return all;
 }
 
+Value ColumnParallelLinear::forward_scaled(Tape& tape, const Value& x,
+                                           Tape::WeightGradient bias_gradient) const {
+  return record_scaled_linear(
+      tape, x, x,
+      {.weights = weights_,
+       .bias = side_by_side_weight(biases_),
+       .parameters = parameters(),
+       .input_gradient = [x = x.slot()](Tape& t, const Tensor& dx) { t.add_gradient(x, dx); },
+       .bias_gradient = std::move(bias_gradient)});
+}
+
 Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
+  if (block_scaled_ && tape.training()) {
+    return forward_scaled(tape, x, [this](Tape& t, const Tensor& dy) {
+      ops::linear_backward_weight(t.context(), dy, Tensor(), Tensor(),
+                                  side_by_side_gradient(biases_));
+    });
+  }
   ops::Context& ctx = tape.context();
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor y = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
@@ -242,35 +272,38 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
 ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
                                                                    const Value& x) const {
   ops::Context& ctx = tape.context();
+  const bool sums_bias = !biases_.empty() && biases_.front()->trains();
+  const auto bias_sums = sums_bias ? std::make_shared<Tensor>() : nullptr;
+  const auto add_bias_sums = [bias_sums, this](Tape& t) {
+    if (!bias_sums) return;
+    const Tensor gradient = side_by_side_gradient(biases_);
+    ops::add(t.context(), gradient, *bias_sums, gradient);
+  };
+  if (block_scaled_ && tape.training()) {
+    const Value pre =
+        forward_scaled(tape, x, [add_bias_sums](Tape& t, const Tensor&) { add_bias_sums(t); });
+    const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
+    ops::gelu(ctx, pre.tensor(), y);
+    return {pre, remade_gelu(tape, pre.tensor(), tape.input(y, false)), bias_sums};
+  }
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
   const bool exact =
       ops::linear_gelu(ctx, x.tensor(), weight, side_by_side_weight(biases_), pre, y);
-  const bool sums_bias = !biases_.empty() && biases_.front()->trains();
-  const auto bias_sums = sums_bias ? std::make_shared<Tensor>() : nullptr;
   const Value recorded = tape.record(
       pre, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dpre) {
         t.add_gradient(x, input_gradient(t.context(), dpre, side_by_side_weight(weights_)));
       },
       parameters(),
-      [x = x.kept(), bias_sums, this](Tape& t, const Tensor& dpre) {
+      [x = x.kept(), add_bias_sums, this](Tape& t, const Tensor& dpre) {
         ops::linear_backward_weight(t.context(), dpre, x.tensor(t.context()),
                                     side_by_side_gradient(weights_), Tensor());
-        if (!bias_sums) return;
-        const Tensor gradient = side_by_side_gradient(biases_);
-        ops::add(t.context(), gradient, *bias_sums, gradient);
+        add_bias_sums(t);
       });
-  Value active = tape.input(y, false);
-  if (exact) {
-    active = tape.can_remake(active, [pre](ops::Context& c) {
-      const Tensor again = c.allocate(pre.shape(), pre.dtype());
-      ops::gelu(c, pre, again);
-      return again;
-    });
-  }
-  return {recorded, active, bias_sums};
+  const Value active = tape.input(y, false);
+  return {recorded, exact ? remade_gelu(tape, pre, active) : active, bias_sums};
 }
 
 RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
@@ -281,11 +314,17 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
            .placement = Placement::split({out, in}, 1, parallel_.size(), parallel_.rank()),
            .initial = Initializer::normal(deviation),
            .holders = {},
-           .inner_matrix = true})) {
+           .inner_matrix = true})),
+      block_scaled_(context.block_scaled) {
+  if (block_scaled_) check_whole_blocks({weight_});
   if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value* addend) const {
+  if (block_scaled_ && tape.training()) {
+    const auto to_x = [x = x.slot()](Tape& t, const Tensor& dx) { t.add_gradient(x, dx); };
+    return forward_scaled(tape, x, x, to_x, addend);
+  }
   const auto to_x = [x = x.slot(), this](Tape& t, const Tensor& dy) {
     t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
   };
@@ -294,17 +333,53 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value* addend
 
 Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x,
                                  const Value* addend) const {
-  const auto to_pre = [pre = x.pre, bias_sums = x.bias_sums, this](Tape& t, const Tensor& dy) {
+  const auto zero_sums = [bias_sums = x.bias_sums](Tape& t, std::int64_t columns) {
+    if (!bias_sums) return Tensor();
+    *bias_sums = t.context().allocate({columns}, DType::kF32);
+    ops::fill(t.context(), *bias_sums, 0.0f);
+    return *bias_sums;
+  };
+  if (block_scaled_ && tape.training()) {
+    const auto to_pre = [pre = x.pre, zero_sums](Tape& t, const Tensor& dx) {
+      ops::gelu_backward(t.context(), pre.tensor(), dx, dx);
+      const Tensor sums = zero_sums(t, pre.shape()[1]);
+      if (sums.defined()) ops::add_column_sums(t.context(), dx, sums);
+      t.add_gradient(pre.slot(), dx);
+    };
+    return forward_scaled(tape, x.y, x.pre, to_pre, addend);
+  }
+  const auto to_pre = [pre = x.pre, zero_sums, this](Tape& t, const Tensor& dy) {
     const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
-    if (bias_sums) {
-      *bias_sums = t.context().allocate({pre.shape()[1]}, DType::kF32);
-      ops::fill(t.context(), *bias_sums, 0.0f);
-    }
-    ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre,
-                                    bias_sums ? *bias_sums : Tensor());
+    const Tensor sums = zero_sums(t, pre.shape()[1]);
+    ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre, sums);
     t.add_gradient(pre.slot(), dpre);
   };
   return forward(tape, x.y, x.pre, to_pre, addend);
+}
+
+bool RowParallelLinear::adds_within(const ops::Context& ctx) const {
+  return parallel_.size() == 1 && ctx.device.kind != DeviceKind::kCpu;
+}
+
+const Parameter* RowParallelLinear::bias_within(const ops::Context& ctx) const {
+  return adds_within(ctx) ? bias_ : nullptr;
+}
+
+Value RowParallelLinear::forward_scaled(Tape& tape, const Value& x, const Value& source,
+                                        std::function<void(Tape&, const Tensor& dx)> input_gradient,
+                                        const Value* addend) const {
+  const Parameter* within = bias_within(tape.context());
+  ScaledLinear linear{.weights = {weight_},
+                      .bias = within ? within->weight() : Tensor(),
+                      .parameters = {weight_},
+                      .input_gradient = std::move(input_gradient)};
+  if (within) {
+    linear.parameters.push_back(within);
+    linear.bias_gradient = [within](Tape& t, const Tensor& dy) {
+      ops::linear_backward_weight(t.context(), dy, Tensor(), Tensor(), within->gradient());
+    };
+  }
+  return finished(tape, record_scaled_linear(tape, x, source, std::move(linear)), addend);
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source,
@@ -312,13 +387,11 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
   const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
-  // A GPU adds bias and addend within the product where that is no part of a sum over ranks. On a
-  // CPU that would save little, and change bits.
-  const bool adds = parallel_.size() == 1 && ctx.device.kind != DeviceKind::kCpu;
-  const Parameter* with_product = adds ? bias_ : nullptr;
-  const Tensor bias = with_product ? with_product->weight() : Tensor();
+  const Parameter* within = bias_within(ctx);
+  const Tensor bias = within ? within->weight() : Tensor();
+  const bool adds = addend != nullptr && adds_within(ctx);
   Values inputs{source};
-  if (adds && addend != nullptr) {
+  if (adds) {
     ops::linear_added(ctx, x.tensor(), weight, bias, addend->tensor(), partial);
     inputs.push_back(*addend);
     input_gradient = [to_source = std::move(input_gradient), to = addend->slot()](
@@ -330,16 +403,19 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source
     ops::linear(ctx, x.tensor(), weight, bias, partial);
   }
   std::vector<const Parameter*> parameters{weight_};
-  if (with_product) parameters.push_back(with_product);
+  if (within) parameters.push_back(within);
   const Value product = tape.record(
       partial, inputs, std::move(input_gradient), parameters,
-      [x = x.kept(), with_product, this](Tape& t, const Tensor& dy) {
+      [x = x.kept(), within, this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()), weight_->gradient(),
-                                    with_product ? with_product->gradient() : Tensor());
+                                    within ? within->gradient() : Tensor());
       });
+  return finished(tape, product, adds ? nullptr : addend);
+}
+
+Value RowParallelLinear::finished(Tape& tape, const Value& product, const Value* addend) const {
   const Value sum = leave(tape, parallel_, product);
-  if (adds) return sum;
-  const Value y = bias_ ? with_bias(tape, sum) : sum;
+  const Value y = bias_ && !bias_within(tape.context()) ? with_bias(tape, sum) : sum;
   return addend != nullptr ? add(tape, *addend, y) : y;
 }
 

@@ -48,6 +48,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   nn::BuildContext build{
       .grid = grid,
       .sequence_parallel = options.sequence_parallel,
+      .block_scaled = options.block_scaled,
       .separates_uses = options.separates_uses,
   };
   tie_stages(plan, build);

@@ -13,6 +13,7 @@
 #include "trireme/base/usual_threads.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
+#include "trireme/ops/block_scaled.h"
 #include "trireme/setup/nccl_keys.h"
 #include "trireme/tensor/cuda.h"
 
@@ -90,6 +91,15 @@ std::string nccl_name() {
   return "NCCL";
 }
 
+void check_fp8(ops::Context& context, const std::string& name) {
+  try {
+    ops::check_scaled_products(context);
+  } catch (const CudaError& error) {
+    throw CudaError(fmt::format("run.precision is fp8, but on {} {}; give run.precision bf16", name,
+                                error.what()));
+  }
+}
+
 ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cuda, int count,
                      const DeviceRequest& request) {
   const auto visible = visible_on_node(runtime, *cuda, count);
@@ -110,6 +120,7 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context =
       ops::make_cuda_context(cuda, device, {.tf32 = request.tf32, .spared = request.spared});
+  if (request.fp8) check_fp8(context, properties.name);
   context.any_order = request.any_order;
   context.host_threads = request.threads.value_or(usual_threads(runtime.cores()));
   context.gpu_memory = runtime.world().all_reduce_host(context.gpu_memory, ReduceOp::kMin);
@@ -130,10 +141,15 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
 DeviceRequest device_request(const Config& config) {
   // NCCL's sums have no order that other layouts share.
   const bool by_mpi = config.run.same_bits && config.comm.backend == "auto";
-  return {config.run.device,  by_mpi ? "mpi" : config.comm.backend,
-          config.run.threads, config.run.precision == "tf32",
-          config.nccl,        config.comm.network,
-          config.cuda.spare,  !config.attention.deterministic};
+  return {config.run.device,
+          by_mpi ? "mpi" : config.comm.backend,
+          config.run.threads,
+          config.run.precision == "tf32",
+          config.nccl,
+          config.comm.network,
+          config.cuda.spare,
+          !config.attention.deterministic,
+          config.run.precision == "fp8"};
 }
 
 void check_backends(const DeviceRequest& request) {

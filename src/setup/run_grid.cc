@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +15,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/shares.h"
+#include "trireme/comm/dry_rank.h"
+#include "trireme/ops/block_scaled.h"
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/trainer_step.h"
 
@@ -273,6 +278,42 @@ void check_batch(const Config& config, const GridShape& grid) {
   check_micro_batches(config, grid);
 }
 
+// The positions of a micro-batch are rows, and terms of weight gradients, of products of blocks.
+void check_fp8_positions(const Config& config, std::int64_t of_sample) {
+  const std::int64_t rows = config.batch.micro * of_sample;
+  if (rows % ops::kScaledSide == 0) return;
+  throw ConfigError(fmt::format(
+      "run.precision fp8 multiplies blocks of {} positions, but a micro-batch has {} (batch.micro "
+      "{} x {} of a sample): make batch.micro a multiple of {}, or give run.precision bf16",
+      ops::kScaledSide, rows, int{config.batch.micro}, of_sample,
+      ops::kScaledSide / std::gcd(ops::kScaledSide, of_sample)));
+}
+
+// Builds a block of each kind on a dry tensor rank, where layers check their extents.
+void check_fp8_extents(const nn::ModelPlan& plan, int tensor_ranks) {
+  DryRank rank({.size = tensor_ranks});
+  const ProcessGrid grid(rank, {1, 1, tensor_ranks});
+  nn::BuildContext build{.grid = grid, .block_scaled = true};
+  std::set<std::string> kinds;
+  std::vector<std::unique_ptr<nn::Block>> built;  // what blocks share is that of the first
+  for (const nn::BlockPlan& block : plan.blocks) {
+    if (!block.kind.empty() && !kinds.insert(block.kind).second) continue;
+    built.push_back(block.build(build));
+  }
+}
+
+void check_fp8(const Config& config, const models::Model& model, const GridShape& grid,
+               std::int64_t positions_of_sample) {
+  if (!model.attention) {
+    throw ConfigError(fmt::format(
+        "run.precision is fp8, but models of model.family {} have no layers for it: give "
+        "run.precision bf16",
+        config.model.family));
+  }
+  check_fp8_positions(config, positions_of_sample);
+  check_fp8_extents(model.plan, grid[Axis::kTensor]);
+}
+
 }  // namespace
 
 std::vector<int> possible_micro(const Config& config, const GridShape& grid) {
@@ -362,6 +403,7 @@ void check_model_fits_grid(const Config& config, const models::Model& model,
         rows, model.plan.rows == 0 ? "model.context" : fmt::format("{} of a sample", of_sample),
         grid[Axis::kTensor]));
   }
+  if (config.run.precision == "fp8") check_fp8(config, model, grid, of_sample);
 }
 
 }  // namespace trireme

@@ -106,6 +106,7 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
+  options.stage.block_scaled = config.run.precision == "fp8";
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.stage.trained = nn::trained_parameters(model, frozen_parameters(config.optim));
   options.schedule = config.grid.schedule;
@@ -141,7 +142,8 @@ parallel::StepOptions options_without_runs(const Config& config, const nn::Model
 }  // namespace
 
 DType compute_type(const std::string& precision) {
-  return precision == "bf16" ? DType::kBF16 : precision == "fp16" ? DType::kF16 : DType::kF32;
+  if (precision == "bf16" || precision == "fp8") return DType::kBF16;
+  return precision == "fp16" ? DType::kF16 : DType::kF32;
 }
 
 ops::LossScaling loss_scaling(const Config& config) {

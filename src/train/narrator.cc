@@ -256,9 +256,14 @@ std::string compute_text(const StartedRun& run) {
   const DType compute = run.step.stage().options().compute;
   const bool ignores_tf32 =
       run.config.run.precision == "tf32" && ctx.device.kind == DeviceKind::kCpu;
-  return fmt::format("{}{}, {}; products by {}", name_of(compute),
-                     ignores_tf32 ? " (tf32 is for GPUs)" : "", ops::instruction_set(ctx),
-                     ops::matmul_description(ctx, compute));
+  std::string text = fmt::format("{}{}, {}; products by {}", name_of(compute),
+                                 ignores_tf32 ? " (tf32 is for GPUs)" : "",
+                                 ops::instruction_set(ctx), ops::matmul_description(ctx, compute));
+  if (run.step.stage().options().block_scaled) {
+    text += fmt::format("; in training those of blocks of e4m3, by {}",
+                        ops::matmul_description(ctx, DType::kE4M3));
+  }
+  return text;
 }
 
 }  // namespace

@@ -246,6 +246,8 @@ class Bench(ProgramTest):
         # bad input: `bench ops`, `bench step`: `--logits bf16` in another `--dtype` | --logits bf16 needs --dtype
         # bf16, not fp32 | 2
         self.expect_refusal(2, "--logits bf16 needs --dtype bf16, not fp32", "bench", "ops", "--logits", "bf16")
+        # bad input: `bench ops --dtype fp8` | --dtype fp8 is for bench step: give --dtype bf16, or use bench step | 2
+        self.expect_refusal(2, "--dtype fp8 is for bench step: give --dtype bf16, or use bench step", "bench", "ops", "--dtype", "fp8")
         # bad input: `bench ops`, `bench step`: `--logits` of a model without a vocabulary | --logits is of a loss
         # over a vocabulary, which mobilenet_v2 does not have | 2
         self.expect_refusal(2, "--logits is of a loss over a vocabulary, which mobilenet_v2 does not have",

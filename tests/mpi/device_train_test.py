@@ -532,6 +532,40 @@ class OnADevice(ProgramTest):
             evaluated.append(float(re.search(r"(?m)^loss +(\S+)$", text)[1]))
         self.assertAlmostEqual(evaluated[0], evaluated[1], delta=5e-3)
 
+    # A product of 128 x 128 x 128 takes the emulated GPU long, so there are few.
+    FP8 = (*LLAMA, "--run.precision", "fp8", "--model.layers", 1, "--model.width", 128, "--model.kv_heads", 2,
+           "--model.hidden", 128, "--model.context", 64, "--batch.global", 2, "--run.steps", 3)
+
+    def test_fp8(self):
+        if self.emulated or self.has_block_scales():
+            cpu = self.train("cpu", "cpu", *self.FP8)
+            gpu = self.train("gpu", "cuda", *self.FP8)
+            losses = lambda run: [{"loss": m["loss"]} for m in run if "loss" in m]
+            self.expect_close(losses(gpu), losses(cpu), 5e-3)
+            in_bf16 = self.train("bf16", "cpu", *self.FP8, "--run.precision", "bf16")
+            self.assertNotEqual(losses(in_bf16)[1:], losses(cpu)[1:])
+
+    def has_block_scales(self):
+        """Whether the GPU has them; if it has not, that it is refused for that."""
+        done = self.run_program(*self.arguments("asked", "cuda", *self.FP8, "--run.steps", 1))
+        if done.returncode == 0:
+            return True
+        self.assertEqual(done.returncode, 71, done.stderr)
+        self.assertIn("run.precision is fp8, but on ", done.stderr)
+        return False
+
+    @needs_emulation
+    def test_fp8_of_a_gpu_without_block_scales(self):
+        # bad input: `train --run.precision fp8` on a GPU without block scales |
+        # has no products of e4m3 with a scale for each block of 128 on this device: ... give run.precision bf16 | 71
+        for ranks in (1, 2):
+            done = self.run_program(*self.arguments("run", "cuda", *self.FP8), before=(self.mpiexec, "-n", ranks),
+                                    environment={"TRIREME_EMULATED_FAULT": "no-block-scales"})
+            self.assertEqual(done.returncode, 71, done.stderr)
+            self.assertEqual(done.stderr.count("trireme: "), 1, done.stderr)
+            self.assertIn("has no products of e4m3 with a scale for each block of 128", done.stderr)
+            self.assertIn("give run.precision bf16", done.stderr)
+
     def test_stops_and_goes_on(self):
         whole = self.train("whole", "cuda", *GPT)
         self.train("half", "cuda", *GPT)

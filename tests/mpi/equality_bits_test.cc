@@ -89,6 +89,37 @@ TEST_F(EqualBits, RecomputationHasTheSameBits) {
   }
 }
 
+// Scales follow from their blocks alone, so neither replicas, stages and shards nor recomputation
+// change a bit of products in e4m3.
+TEST_F(EqualBits, BlocksInFp8HaveTheSameBitsOnEveryLayout) {
+  const int size = runtime_.size();
+  if (size != 2 && size != 4) return;
+  for (const bool llama : {false, true}) {
+    EqualityCase alone = scaled_case({1, 1, 1}, llama);
+    alone.micro_batches = size;
+    alone.batch_runs = {size, false};
+    const LocalParts expected = gradients_alone(ctx_, alone_, alone, runtime_.world());
+    const GridShape replicas = llama ? sharded({size, 1, 1}, size) : GridShape{size, 1, 1};
+    for (const GridShape& shape : {replicas, GridShape{size / 2, 2, 1}}) {
+      const ProcessGrid grid(runtime_, shape);
+      EqualityCase test = alone;
+      test.grid = shape;
+      test.whole_weights = !llama;
+      for (const parallel::RunOptions& runs :
+           {parallel::RunOptions{}, parallel::RunOptions{1, parallel::Recompute::kSelective},
+            parallel::RunOptions{1, parallel::Recompute::kFull}}) {
+        test.runs = runs;
+        test.schedule = shape[Axis::kPipeline] > 1 && !llama ? "zb-h1" : "1f1b";
+        const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
+        for (const auto& [name, part] : observed) {  // of this stage
+          EXPECT_TRUE(same_bits(part.values, expected.at(name).values))
+              << test.to_string() << ", gradient of " << name;
+        }
+      }
+    }
+  }
+}
+
 // The last stage computes its blocks again with another key, for its last micro-batch. What the
 // head added before is right, and what it adds to the last block's weights is not.
 TEST_F(EqualBits, NamesARecomputationWithAnotherKey) {

@@ -79,10 +79,11 @@ class Equality : public ::testing::Test {
   const Observed& reference(const EqualityCase& test) { return references_.at(key_of(test)); }
 
   static std::string key_of(const EqualityCase& test) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {}", test.choices, test.model.kv_heads,
-                       test.model.layers, test.model.tied, test.model.biases.qkv,
-                       test.micro_batches, name_of(test.compute), name_of(test.model.logits),
-                       fmt::join(test.frozen.patterns(), ","), test.rule);
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", test.choices, test.model.width,
+                       test.model.kv_heads, test.model.layers, test.model.tied,
+                       test.model.biases.qkv, test.micro_batches, name_of(test.compute),
+                       name_of(test.model.logits), fmt::join(test.frozen.patterns(), ","),
+                       test.rule);
   }
 
   Runtime& runtime_ = trireme::testing::runtime();
@@ -93,7 +94,7 @@ class Equality : public ::testing::Test {
   std::string where_gradient_, where_weight_;
 
   void check_losses(const Observed& expected, const Observed& observed, const EqualityCase& test) {
-    const double tolerance = tolerances_in(test.compute).loss;
+    const double tolerance = tolerances_in(test.compute, test.block_scaled).loss;
     const std::string where = test.to_string();
     for (std::size_t step = 0; step < expected.losses.size(); ++step) {
       const double deviation = std::abs(observed.losses[step] / expected.losses[step] - 1.0);
@@ -111,7 +112,7 @@ class Equality : public ::testing::Test {
       const bool zero = zero_in_exact_arithmetic(deviation.name, test.model);
       EXPECT_TRUE(deviation.covered) << test.to_string() << ": " << deviation.name;
       EXPECT_LE(zero ? deviation.absolute : deviation.relative,
-                zero ? tolerances_in(test.compute).zero : tolerance)
+                zero ? tolerances_in(test.compute, test.block_scaled).zero : tolerance)
           << test.to_string() << ", " << what << " of " << deviation.name;
       if (zero) largest_zero_ = std::max(largest_zero_, deviation.absolute);
       if (!zero && deviation.relative > largest) {
@@ -127,7 +128,7 @@ class Equality : public ::testing::Test {
       const Observed& expected = reference(test);
       const ProcessGrid grid(runtime_, test.grid);
       const Observed observed = observe(ctx_, grid, test);
-      const Tolerances limits = tolerances_in(test.compute);
+      const Tolerances limits = tolerances_in(test.compute, test.block_scaled);
       check_parts(expected.gradients, observed.gradients, test, "gradient", limits.gradient,
                   largest_gradient_, where_gradient_);
       check_parts(expected.weights, observed.weights, test, "weight after ten SGD steps",
@@ -228,6 +229,37 @@ TEST_F(Equality, EveryGridFollowsOneRankInBf16) {
 
 TEST_F(Equality, EveryGridFollowsOneRankInFp16) {
   check_rounding_type(DType::kF16);
+}
+
+// Products of blocks in e4m3, where tensor ranks have their own tiles and sums.
+TEST_F(Equality, BlocksInFp8FollowOneRank) {
+  std::vector<EqualityCase> chosen;
+  for (const GridShape& grid : factorizations(runtime_.size())) {
+    if (grid[Axis::kTensor] != 2 || grid.ranks() % 3 == 0 || grid.extent(kDataAxes) > 2) continue;
+    EqualityCase test = scaled_case(grid, chosen.size() % 2 == 0);
+    test.sequence_parallel = chosen.size() % 2 == 0;
+    test.micro_batches = 4;
+    test.steps = 2;
+    chosen.push_back(test);
+  }
+  check_all(chosen, "fp8");
+  // It is in use, and what one rank computes is near what it computes in bf16.
+  double least = 1.0, most = 0.0;
+  for (EqualityCase test : chosen) {
+    const LocalParts& scaled = reference(test).gradients;
+    test.block_scaled = false;
+    test.choices = "bf16 beside fp8";
+    train_references({test});
+    for (const Deviation& deviation : compare(reference(test).gradients, scaled, alone_.world())) {
+      if (zero_in_exact_arithmetic(deviation.name, test.model)) continue;
+      most = std::max(most, deviation.relative);
+      if (deviation.name.ends_with("output.weight")) least = std::min(least, deviation.relative);
+    }
+    EXPECT_GT(least, 1.0 / 256);
+    EXPECT_LT(most, 1.0 / 4);
+  }
+  if (runtime_.rank() != 0 || chosen.empty()) return;
+  print_line(fmt::format("fp8 on one rank against bf16: gradient {:.1e}", most));
 }
 
 // Frozen parameters, of the first blocks or of each, on every grid, with and without shards.

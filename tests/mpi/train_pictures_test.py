@@ -160,6 +160,10 @@ class Pictures(unittest.TestCase):
                      for key in ("loss", "eval_loss", "eval_top1")]
             alone = alone or found
             self.assertEqual(found, alone, grid)
+        # bad input: `train --run.precision fp8` of a family without layers for it | run.precision is fp8, but models of
+        # model.family resnet have no layers for it: give run.precision bf16 | 2
+        self.assertIn("run.precision is fp8, but models of model.family resnet have no layers for it: give run.precision bf16",
+                      self.train("refused", *resnet, "--run.precision", "fp8", status=2))
         told = self.run_here("eval", "--checkpoint", "resnet12", "--batch.micro", 4, "--threads", 1)
         self.assertRegex(told, rf"(?m)^loss +{alone[1][-1]:.6f}$")
 
@@ -206,6 +210,12 @@ class Pictures(unittest.TestCase):
         self.assertIn("grid.sequence_parallel splits the 17 positions of a micro-batch (batch.micro x 17 of a sample), "
                       "which 2 tensor ranks do not divide",
                       self.run_here("train", "--run.folder", "odd", *odd, ranks=2, status=2))
+
+        # bad input: `train --run.precision fp8`: positions of pictures that are no whole blocks | ... a micro-batch has 68
+        # (batch.micro 4 x 17 of a sample): make batch.micro a multiple of 128, ... | 2
+        self.assertIn("but a micro-batch has 68 (batch.micro 4 x 17 of a sample): make batch.micro a multiple of 128, or "
+                      "give run.precision bf16",
+                      self.run_here("train", "--run.folder", "odd", *words, 1, "--run.precision", "fp8", status=2))
 
     def predict(self, *arguments, **options):
         """The lines of pictures, and of JSON."""

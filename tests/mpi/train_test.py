@@ -815,6 +815,18 @@ class Train(unittest.TestCase):
                 # bad input: `train`: heads that the tensor ranks cannot split | ... heads cannot be split
                 # over ... tensor ranks | 2
                 (4, ["--grid.tensor", "4", "--model.heads", "2"], 2, "heads"),
+                # bad input: `train --run.precision fp8`: positions of a micro-batch that are no whole blocks |
+                # run.precision fp8 multiplies blocks of 128 positions, but a micro-batch has 32 (batch.micro 2 x 16 of a
+                # sample): make batch.micro a multiple of 8, or give run.precision bf16 | 2
+                (2, ["--run.precision", "fp8"], 2,
+                 "run.precision fp8 multiplies blocks of 128 positions, but a micro-batch has 32 (batch.micro 2 x 16 of a "
+                 "sample): make batch.micro a multiple of 8, or give run.precision bf16"),
+                # bad input: `train --run.precision fp8`: layers that are no whole blocks on a rank | run.precision fp8
+                # multiplies blocks of 128 x 128, but ... 192 x 128 on a rank: make the model's widths, divided by
+                # grid.tensor, multiples of 128, or give run.precision bf16 | 2
+                (2, ["--run.precision", "fp8", "--grid.tensor", "2", "--model.width", "128", "--model.context", "64"], 2,
+                 "but blocks.0.attention.query.weight and what is packed with it are 192 x 128 on a rank: make the model's "
+                 "widths, divided by grid.tensor, multiples of 128, or give run.precision bf16"),
                 # bad input: `train`: more stages than blocks | more stages than blocks: ... | 2
                 (4, ["--grid.pipeline", "4", "--model.layers", "1"], 2, "more stages than blocks"),
                 # bad input: `train`: more chunks than blocks | more parts than blocks: ... | 2
@@ -1047,6 +1059,28 @@ class Train(unittest.TestCase):
         self.train("thawed", 1, "--optim.freeze", "norm.weight", "--run.steps", "6")
         self.assertNotIn("begins anew", self.output)
         self.assertNotIn("dropped", self.output)
+
+    def test_fp8(self):
+        more = ("--model.width", "128", "--model.heads", "2", "--model.context", "64", "--batch.global", "4",
+                "--run.steps", "4", "--checkpoint.every", "2", "--eval.every", "4", "--batch.runs", "2")
+        fp8 = (*more, "--run.precision", "fp8")
+        alone = self.train("fp8", 1, *fp8)
+        self.assertRegex(self.output, r"compute +bf16, .*; in training those of blocks of e4m3, by .*, e4m3 converted to bf16")
+        in_bf16 = self.train("fp8-bf16", 1, *more, "--run.precision", "bf16")
+        for narrow, wide in zip(alone, in_bf16):
+            if "loss" in narrow:
+                self.assertNotEqual(narrow["loss"], wide["loss"])
+                self.assertLess(abs(narrow["loss"] / wide["loss"] - 1), 0.01)
+        self.assertEqual(self.train("fp8-data", 2, *fp8, "--shard.stage", "3"), alone)
+        self.assertEqual(self.train("fp8-stages", 2, *fp8, "--grid.pipeline", "2", "--recompute.mode", "selective"), alone)
+        self.start_over_from("fp8-resumed", 2, of="fp8")
+        self.assertEqual(self.train("fp8-resumed", 1, *fp8, "--recompute.mode", "full"), alone)
+        # Evaluations are in bf16.
+        told = subprocess.run([PROGRAM, "eval", "--checkpoint", self.folder / "fp8", "--data",
+                               self.folder / "data/validation.h5", "--threads", "1"], capture_output=True, text=True)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        loss = float(re.search(r"(?m)^loss +([\d.]+)$", told.stdout)[1])
+        self.assertAlmostEqual(loss, alone[-1]["eval_loss"], delta=1e-4)
 
     def test_frozen_parameters_that_bf16_rounds(self):
         freeze = ("--optim.freeze", "embedding.*,blocks.*.norm1.*", "--run.steps", "2", "--run.precision", "bf16")

@@ -31,6 +31,7 @@ namespace {
 //                            number of connections that were made after its first matrix product
 //   TRIREME_EMULATED_FAULT   a fault that a test plants:
 //                            no-event-wait: the host does not wait for events;
+//                            no-block-scales: the GPU has no products of e4m3;
 //                            no-capture: the end of a step's capture fails, only on rank
 //                            TRIREME_EMULATED_FAULT_RANK if that is set;
 //                            rank-order: each rank of NCCL adds contributions in its own order
@@ -61,6 +62,9 @@ class EmulatedGpu : public testing::FakeCuda {
     emulator::set_queue(
         [this](void* stream, std::function<void()> kernel) { queue(stream, std::move(kernel)); });
     library_.workspace = 4096;
+    if (setting("TRIREME_EMULATED_FAULT") == "no-block-scales") {
+      library_.block_scales = testing::FakeCublasLt::BlockScales::kNotOfGpu;
+    }
     library_.enqueue = [this](cudaStream_t stream, std::function<void()> product) {
       // A rank that computes by itself first is not among others yet.
       const bool among_others = nccl_ != nullptr && nccl_->alive() > 0;

@@ -42,6 +42,7 @@ struct EqualityCase {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   bool split_masters = false;  // of bf16
+  bool block_scaled = false;  // products of blocks in e4m3; with bf16
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
   bool separates_uses = true;  // of a tied matrix, where there are batch_runs
@@ -71,8 +72,8 @@ struct Tolerances {
   double gradient, weight, loss;  // relative
   double zero;                    // absolute, of gradients that are zero but for rounding
 };
-// How much a grid that computes in this type may deviate from one rank that does.
-Tolerances tolerances_in(DType compute);
+// How much a grid that computes in this type may deviate from one rank that does, or so in e4m3.
+Tolerances tolerances_in(DType compute, bool block_scaled = false);
 
 // The optimizer of EqualityCase::rule. "muon by heads" mixes rules: Muon updates the table of
 // tokens too, and Lion one feed-forward matrix of each block.

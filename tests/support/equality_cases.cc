@@ -24,6 +24,22 @@ EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
   return test;
 }
 
+EqualityCase scaled_case(const GridShape& grid, bool llama) {
+  EqualityCase test;
+  test.grid = grid;
+  test.model = models::gpt_preset(llama ? "test-llama" : "test-gpt");
+  test.choices = llama ? "fp8 llama" : "fp8";
+  test.model.layers = 2;
+  test.model.width = test.model.hidden = std::int64_t{128} * grid[Axis::kTensor];
+  test.model.kv_heads = test.model.heads;
+  test.model.dropout = llama ? 0.0f : static_cast<float>(kDropout);
+  test.batch.micro = 128 / test.batch.length;
+  test.micro_batches = 2 * grid.extent(kDataAxes);
+  test.compute = DType::kBF16;
+  test.block_scaled = true;
+  return test;
+}
+
 std::vector<GridShape> factorizations(int ranks) {
   std::vector<GridShape> grids;
   for (int d = 1; d <= ranks; ++d) {

@@ -14,6 +14,9 @@ constexpr double kDropout = 0.1;  // where a case has some
 // factor of 3. A tied model drops out.
 EqualityCase base_case(const GridShape& grid, bool llama, bool tied);
 
+// A case of this grid whose blocks multiply in e4m3: all extents are multiples of 128 on each rank.
+EqualityCase scaled_case(const GridShape& grid, bool llama);
+
 // All grids data x pipeline x tensor of so many ranks.
 std::vector<GridShape> factorizations(int ranks);
 // The one of these with the most dimensions above 1.

@@ -86,6 +86,9 @@ class Block {
 struct BuildContext {
   const ProcessGrid& grid;
   bool sequence_parallel = false;
+  // Whether the linear layers of blocks multiply in e4m3 in training (ops/block_scaled.h). Weights
+  // and activations are then bf16.
+  bool block_scaled = false;
   // Whether each use of a shared parameter has a gradient of its own, which is reduced apart.
   bool separates_uses = false;
   // Memory pads the rows of vocabularies to a multiple of this. 1: to none, where a model's own

@@ -21,10 +21,11 @@ namespace trireme::nn {
 struct LayerContext {
   ParameterSet& parameters;
   TensorParallel parallel;
-  std::string name;  // "blocks.3.attention"
+  std::string name;           // "blocks.3.attention"
+  bool block_scaled = false;  // BuildContext::block_scaled, for layers that may follow it
 
   LayerContext child(const std::string& part) const {
-    return {parameters, parallel, name.empty() ? part : name + "." + part};
+    return {parameters, parallel, name.empty() ? part : name + "." + part, block_scaled};
   }
 };
 
@@ -124,7 +125,8 @@ struct LinearInitial {
 };
 
 // y (rows, local out) = x (rows, in) W^T + b. W packs several parameters one below the other, and
-// the rows of each are split over the tensor ranks. The caller has passed x through enter().
+// the rows of each are split over the tensor ranks. The caller has passed x through enter(). Both
+// linear layers throw ConfigError where they are block_scaled and W has no whole blocks of 128.
 class ColumnParallelLinear {
  public:
   struct Part {
@@ -156,8 +158,10 @@ class ColumnParallelLinear {
 
  private:
   std::vector<const Parameter*> parameters() const;
+  Value forward_scaled(Tape& tape, const Value& x, Tape::WeightGradient bias_gradient) const;
 
   std::vector<Parameter*> weights_, biases_;
+  bool block_scaled_;
 };
 
 // y (outside rows, out) = (the sum of x (rows, local in) W^T over the tensor ranks) + b. It ends
@@ -176,11 +180,23 @@ class RowParallelLinear {
   // input_gradient adds the gradient of x to `source`.
   Value forward(Tape& tape, const Value& x, const Value& source, Tape::InputGradient input_gradient,
                 const Value* addend) const;
+  // The same where input_gradient is given the gradient of x.
+  Value forward_scaled(Tape& tape, const Value& x, const Value& source,
+                       std::function<void(Tape&, const Tensor& dx)> input_gradient,
+                       const Value* addend) const;
+  // Whether bias and addend are added within the product. A GPU does that where the product is no
+  // part of a sum over ranks. On a CPU it would save little, and change bits.
+  bool adds_within(const ops::Context& ctx) const;
+  // The bias, if it is.
+  const Parameter* bias_within(const ops::Context& ctx) const;
+  // What follows the product.
+  Value finished(Tape& tape, const Value& product, const Value* addend) const;
   Value with_bias(Tape& tape, const Value& sum) const;
 
   TensorParallel parallel_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
+  bool block_scaled_;
 };
 
 // Throws ConfigError if attention with these numbers of heads cannot be split over the tensor

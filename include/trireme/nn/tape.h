@@ -74,6 +74,8 @@ class Value {
   GradientSlot slot() const { return slot_; }
   // Keeps the tensor for a gradient function that reads it.
   Kept kept() const;
+  // Whether kept() keeps how the tensor is made again instead.
+  bool is_remade() const { return source_ != nullptr; }
 
  private:
   friend class Tape;
@@ -96,6 +98,11 @@ class Tape {
 
   ops::Context& context() const { return ctx_; }
   bool recording() const { return recording_; }
+
+  // Whether what is computed is part of a training step, recorded or not: true with
+  // MicroBatch::training.
+  bool training() const { return training_; }
+  void set_training(bool training) { training_ = training; }
 
   // Whether the weight gradients of operations that are recorded from now on may be deferred: true
   // on a new tape.
@@ -184,6 +191,7 @@ class Tape {
   ops::Context& ctx_;
   bool recording_;
   bool remakes_;
+  bool training_ = false;
   bool defers_ = true;
   std::string_view part_;  // that runs
   std::optional<ProfilerRange> range_;

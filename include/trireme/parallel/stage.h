@@ -19,6 +19,7 @@ namespace trireme::parallel {
 struct StageOptions {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
+  bool block_scaled = false;           // nn::BuildContext::block_scaled; needs bf16
   bool trains = true;                  // false for evaluation and generation: no gradients
   nn::TrainedParameters trained = {};  // of a stage that trains
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint

@@ -21,6 +21,7 @@ struct DeviceRequest {
   std::string network = "auto";  // comm.network, for nccl.tuner network
   int spared = 0;                // multiprocessors: cuda.spare
   bool any_order = false;        // of attention's gradients: attention.deterministic false
+  bool fp8 = false;              // a GPU must have products of e4m3 with block scales
 };
 DeviceRequest device_request(const Config& config);
 

@@ -13,7 +13,8 @@
 namespace trireme {
 
 // Returns the type of activations for run.precision. tf32 gives fp32; it only changes the GPU's
-// context.
+// context. fp8 gives bf16; it only changes products of blocks in training
+// (StageOptions::block_scaled).
 DType compute_type(const std::string& precision);
 
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.

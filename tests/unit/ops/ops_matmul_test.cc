@@ -464,19 +464,17 @@ TEST_F(ScaledMatmul, MultipliesCodesTimesScales) {
     bool turned_a, turned_b;
   };
   // A forward, an input's gradient, a weight's, one whose tiles are in a.
-  for (const Case& one : {Case{256, 128, 640, kRows, kTiles, false, false},
-                          Case{128, 640, 256, kRows, kTiles, false, true},
-                          Case{256, 384, 128, kRows, kRows, true, true},
-                          Case{256, 128, 640, kTiles, kRows, true, false}}) {
+  for (const Case& one : {Case{128, 256, 640, kRows, kTiles, false, false},
+                          Case{128, 256, 256, kRows, kTiles, false, true},
+                          Case{256, 128, 128, kRows, kRows, true, true},
+                          Case{256, 128, 256, kTiles, kRows, true, false}}) {
     const auto [m, n, k, kind_a, kind_b, turned_a, turned_b] = one;
     const Operand a = turned_a ? operand(1, k, m, kind_a, true) : operand(1, m, k, kind_a, false);
     const Operand b = turned_b ? operand(2, k, n, kind_b, true) : operand(2, n, k, kind_b, false);
     const Values product = testing::reference::matmul(a.values, false, b.values, true, m, n, k);
-    for (const DType c_dtype : {DType::kF32, DType::kBF16}) {
-      const Tensor c = testing::make_output(ctx, {m, n}, c_dtype);
-      ops::scaled_matmul(ctx, a.matrix, b.matrix, Tensor(), 0.0f, c);
-      testing::expect_close(c, product, tolerance(c_dtype), "product");
-    }
+    const Tensor c = testing::make_output(ctx, {m, n}, DType::kBF16);
+    ops::scaled_matmul(ctx, a.matrix, b.matrix, Tensor(), 0.0f, c);
+    testing::expect_close(c, product, tolerance(DType::kBF16), "product");
     const Values old = testing::rounded(testing::random_values(3, m * n, 100.0), DType::kF32);
     const Tensor sum = testing::make_tensor(ctx, old, {m, n}, DType::kF32);
     ops::scaled_matmul(ctx, a.matrix, b.matrix, Tensor(), 1.0f, sum);

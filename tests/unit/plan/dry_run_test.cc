@@ -81,6 +81,28 @@ TEST_P(DryRun, HoldsWhatARealRankHolds) {
   expect_what_a_real_rank_holds(input);
 }
 
+// Products of blocks in e4m3: layers keep their inputs in half the bytes.
+TEST(DryRunOfFp8, HoldsWhatARealRankHolds) {
+  for (GptConfig model : {small_gpt(), small_llama()}) {
+    model.width = 128;
+    model.kv_heads = model.heads;
+    DryRunInput input = input_of(model, {}, DType::kBF16);
+    const auto activations = [&](bool block_scaled) {
+      input.step.stage.block_scaled = block_scaled;
+      input.device.gpu_memory = std::int64_t{1} << 40;
+      const MemoryStats memory = plan::dry_run(input, 0).memory;
+      input.device.gpu_memory = 0;
+      return memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)];
+    };
+    EXPECT_LT(activations(true), activations(false));
+    for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kSelective,
+                                 parallel::Recompute::kFull}) {
+      input.step.runs = {1, recompute};
+      expect_what_a_real_rank_holds(input);
+    }
+  }
+}
+
 TEST(DryRunOfPictures, HoldsWhatARealRankHolds) {
   for (const bool bottlenecks : {false, true}) {
     expect_what_a_real_rank_holds(input_of_pictures(bottlenecks));
