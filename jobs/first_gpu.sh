@@ -68,7 +68,7 @@ torch-pictures :: 90 :: 400 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$H
 torch-masked :: 60 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --masked
 torch-decoders :: 60 :: 400 :: torch,transformers :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --decoders
 train-tests :: 190 :: 600 :: python3 :: python3 "$HOME_OF_BUNDLE/tests/mpi/device_train_test.py" real "$(command -v trireme)" "$(command -v checkpoint_difference)" mpiexec
-losses-bf16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses bf16 1e-2
+losses-bf16 :: 15 :: 180 :: - :: "$FIRST_GPU" losses bf16 1e-2 && mkdir fp8 && cd fp8 && "$FIRST_GPU" losses fp8 2e-2
 losses-tf32 :: 15 :: 120 :: - :: "$FIRST_GPU" losses tf32 1e-2
 losses-fp16 :: 15 :: 120 :: - :: "$FIRST_GPU" losses fp16 1e-2
 losses-graphs :: 15 :: 120 :: - :: "$FIRST_GPU" losses fp32 1e-3 --cuda.graphs true
@@ -80,7 +80,7 @@ bench-ops-cold :: 20 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16
 bench-ops-llama :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
 bench-step-pictures :: 40 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-masked :: 40 :: 180 :: - :: trireme bench step --preset bert-base --batch 64 --context 512 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
-bench-step-qwen :: 40 :: 240 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype bf16 --device cuda --graphs true --repeats 10 || exit; done
+bench-step-qwen :: 40 :: 300 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do for dtype in bf16 fp8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype $dtype --device cuda --graphs true --repeats 5 || exit; done; done
 bench-micro :: 60 :: 240 :: - :: for micro in 1 2 4 8 16 32 64; do trireme bench step --preset gpt2-124m --batch 64 --micro $micro --context 1024 --dtype bf16 --device cuda --repeats 5 || exit; done
 bench-ops-pictures :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
