@@ -188,5 +188,18 @@ TEST(MicroOfKeys, IsANumberWhereResultsDependOnIt) {
   EXPECT_EQ(pictures.batch.micro, 4);
 }
 
+// 48 positions of a sample are whole blocks of 128 eight at a time.
+TEST(SettledMicro, WithFp8ItHasWholeBlocks) {
+  for (const auto& [precision, samples] : {std::pair{"bf16", 10}, {"fp8", 8}}) {
+    Config config = config_of({.global = 40, .context = 48});
+    config.model.keys["width"] = "128";
+    config.run.precision = precision;
+    const models::Model model = models::resolve(config.model, {});
+    const OpenMicro run{.config = config, .model = model, .grid = resolve_run_grid(config, 1)};
+    EXPECT_EQ(settled_micro(run, [](const PeakMemory&) { return true; }).samples, samples)
+        << precision;
+  }
+}
+
 }  // namespace
 }  // namespace trireme

@@ -247,6 +247,19 @@ TEST(IslandsOfConfig, DivideTheRanks) {
             "grid.islands is 4, which does not divide 3 ranks into equal islands; 3 would");
 }
 
+TEST(StepOfConfig, Fp8IsBf16WithOtherProductsOfBlocks) {
+  models::GptConfig model = models::gpt_preset("test-gpt");
+  model.width = model.hidden = 128;
+  for (const std::string precision : {"fp32", "bf16", "fp8"}) {
+    Config config = config_of({1, 8});
+    config.run.precision = precision;
+    const parallel::StepOptions step =
+        step_options(config, models::gpt_plan(model), resolve_run_grid(config, 1));
+    EXPECT_EQ(step.stage.compute, precision == "fp32" ? DType::kF32 : DType::kBF16);
+    EXPECT_EQ(step.stage.block_scaled, precision == "fp8");
+  }
+}
+
 TEST(WorkOfConfig, SharesFollowTheSpeedsOfTheReplicas) {
   Config config = config_of({3, 8, 1});
   const auto refusal = [&](int ranks = 3) {
