@@ -42,7 +42,7 @@ struct EqualityCase {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   bool split_masters = false;  // of bf16
-  bool block_scaled = false;  // products of blocks in e4m3; with bf16
+  bool block_scaled = false;   // products of blocks in e4m3; with bf16
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
   bool separates_uses = true;  // of a tied matrix, where there are batch_runs
