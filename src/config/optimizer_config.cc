@@ -281,9 +281,10 @@ void check_masters(const Config& config, const optim::OptimizerConfig& optimizer
     throw ConfigError(fmt::format(
         "optim.masters is split, but {}: give optim.masters fp32, or leave it out", why));
   };
-  if (config.run.precision != "bf16") {
+  const std::string& precision = config.run.precision;
+  if (precision != "bf16" && precision != "fp8") {
     refuse(fmt::format("run.precision is {}, and only weights in bf16 are a part of fp32 values",
-                       config.run.precision));
+                       precision));
   }
   std::string_view whole;
   const auto takes_none = [&](const optim::RuleKind& kind) {
