@@ -1,5 +1,7 @@
 // Bound by memory: AdamW reads 16 bytes per element and writes 12, and the new weight; with split
 // master values that is among them.
+#include <type_traits>
+
 #include "ops/device_ops.h"
 #include "ops/gpu/chunks.h"
 #include "ops/gpu/masters.h"
@@ -66,8 +68,10 @@ __global__ void __launch_bounds__(kThreads)
   const Masters<T> master = of.master;
   float* const exp_avg = of.exp_avg;
   float* const exp_avg_sq = of.exp_avg_sq;
+  // Loaded before pow(), two halves spill registers on an A100.
+  constexpr bool kLoadsLate = std::is_same_v<T, Split>;
   float p[kChunk], g[kChunk], m[kChunk], v[kChunk];
-  master.load(at, left, vector, p);
+  if constexpr (!kLoadsLate) master.load(at, left, vector, p);
   load_chunk(of.gradient + at, left, vector, g);
   load_chunk(exp_avg + at, left, vector, m);
   load_chunk(exp_avg_sq + at, left, vector, v);
@@ -78,6 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const AdamWFactors f = factors[0];
   if (left <= 0) return;
+  if constexpr (kLoadsLate) master.load(at, left, vector, p);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     const float d = g[i] * f.gradient_factor + rule.l2_penalty * p[i];
