@@ -55,8 +55,7 @@ void add_run_keys(Options& options, Config::Run& run) {
       "type of activations and matrix products (weights and sums stay in fp32); tf32: fp32, "
       "but products on a GPU round their operands to TF32 (on a CPU the same as fp32); fp16: "
       "with loss scaling; fp8: bf16, but linear layers of blocks multiply in e4m3 in training, "
-      "with "
-      "scales of 1 x 128 and 128 x 128 elements (on GPUs of compute capability 9.0 alone)",
+      "with scales of 1 x 128 and 128 x 128 elements (on GPUs of compute capability 9.0 alone)",
       one_of({"fp32", "tf32", "bf16", "fp16", "fp8"}), OnChange::kResults);
   options.add("run.same_bits", run.same_bits, "",
               "data replicas, stages, schedules, sharding and recomputation change no bit of the "
