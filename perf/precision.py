@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
     parser.add_argument("--precisions", default="bf16,fp8")
     parser.add_argument("--seeds", default="1,2,3")
-    for name, value in (("steps", 80), ("every", 20), ("width", 256), ("layers", 2), ("batch", 4), ("threads", 2)):
+    for name, value in (("steps", 240), ("every", 60), ("width", 256), ("layers", 2), ("batch", 4), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("precision.jsonl"))
