@@ -71,7 +71,7 @@ ShardChoice choose_shards(Runtime& runtime, const Config& config, const models::
     return check_memory_here(dry_run_input(config, model, on), runtime, device, remedy);
   };
   const std::vector<GridShape> grids =
-      grids_of_shards(config, grid, network.network, device.carrier == "nccl");
+      grids_of_shards(config, grid, network.network, device.carrier != "mpi");
   for (std::size_t i = 0; i + 1 < grids.size(); ++i) {
     try {
       return {grids[i], traffic_of(check(grids[i], usual_remedies))};
