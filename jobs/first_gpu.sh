@@ -4,7 +4,7 @@
 usage() {
   cat << 'TEXT'
 usage: jobs/first_gpu.sh run OUT [--minutes N] [--only WORD] [--steps-from FILE]
-       jobs/first_gpu.sh bundle FILE.tar.gz [--build DIR] [--text FILE] [--cuda]
+       jobs/first_gpu.sh bundle FILE.tar.gz [--build DIR] [--text FILE] [--cuda] [--llm-c FILE]
        jobs/first_gpu.sh steps
 
   run OUT            runs the steps, the most telling first, and writes the folder OUT: what each
@@ -17,6 +17,7 @@ usage: jobs/first_gpu.sh run OUT [--minutes N] [--only WORD] [--steps-from FILE]
     --build DIR      where the programs were built; default: build/release
     --text FILE      what is trained on; default: this repository's own pages and sources
     --cuda           packs the CUDA libraries too (about 1 GB)
+    --llm-c FILE     packs llm.c's train_gpt2cu, as perf/llm_c.sh builds it
   steps              prints the steps: NAME :: SECONDS :: LIMIT :: NEEDS :: COMMAND
                      (begins where SECONDS are left of the whole time; is ended after LIMIT seconds)
   --help             this text
@@ -64,6 +65,7 @@ bench-kernels-pictures :: 10 :: 180 :: - :: trireme bench step --preset mobilene
 bench-products :: 9 :: 120 :: - :: printf '[model]\npreset = gpt2-124m\ncontext = 1024\n[batch]\nglobal = 64\nmicro = 64\n[run]\nprecision = bf16\ndevice = cuda\n' > products.ini; trireme bench products --config products.ini --write products.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
 torch :: 120 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda
+llm-c :: 15 :: 120 :: train_gpt2cu :: "$HOME_OF_BUNDLE/perf/llm_c.sh" run
 torch-pictures :: 90 :: 400 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --pictures
 torch-masked :: 60 :: 300 :: torch :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --masked
 torch-decoders :: 60 :: 400 :: torch,transformers :: TRIREME=trireme TORCH_PYTHON=python3 "$HOME_OF_BUNDLE/perf/train_step.sh" --device cuda --decoders
@@ -80,9 +82,9 @@ bench-ops-cold :: 20 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16
 bench-ops-llama :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
 bench-step-pictures :: 40 :: 180 :: - :: trireme bench step --preset mobilenet_v2 --batch 256 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-step-masked :: 40 :: 180 :: - :: trireme bench step --preset bert-base --batch 64 --context 512 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
-bench-step-qwen :: 40 :: 300 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do for dtype in bf16 fp8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype $dtype --device cuda --graphs true --repeats 5 || exit; done; done
+bench-step-qwen :: 35 :: 300 :: - :: for size in 0.5b:32 1.5b:16 3b:8; do for dtype in bf16 fp8; do trireme bench step --preset qwen2.5-${size%:*} --batch ${size#*:} --context 1024 --dtype $dtype --device cuda --graphs true --repeats 5 || exit; done; done
 bench-micro :: 60 :: 240 :: - :: for micro in 1 2 4 8 16 32 64; do trireme bench step --preset gpt2-124m --batch 64 --micro $micro --context 1024 --dtype bf16 --device cuda --repeats 5 || exit; done
-bench-ops-pictures :: 30 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
+bench-ops-pictures :: 20 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 256 --preset mobilenet_v2
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
 memcheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool memcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
 racecheck :: 60 :: 300 :: compute-sanitizer :: compute-sanitizer --tool racecheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1 --gtest_filter="$OWN_KERNELS"
@@ -423,7 +425,7 @@ find_programs() {
 
 bundle() {
   [[ $# -ge 1 && $1 != -* ]] || fail 2 "bundle FILE: name the file to write; --help shows all"
-  local file=$1 build=$home/build/release text='' cuda=''
+  local file=$1 build=$home/build/release text='' cuda='' llm_c=''
   [[ $file == *.tar.gz ]] || fail 2 "bundle $file: the name must end with .tar.gz"
   shift
   while [[ $# -gt 0 ]]; do
@@ -433,11 +435,15 @@ bundle() {
         shift
         continue
         ;;
-      --build | --text) [[ $# -ge 2 ]] || fail 2 "$1 needs a value" ;;&
+      --build | --text | --llm-c) [[ $# -ge 2 ]] || fail 2 "$1 needs a value" ;;&
       --build) build=$(cd "$2" && pwd) || fail 2 "--build: there is no $2" ;;
       --text)
         [[ -r $2 ]] || fail 3 "--text: there is no $2"
         text=$2
+        ;;
+      --llm-c)
+        [[ -x $2 ]] || fail 2 "--llm-c: there is no program $2; perf/llm_c.sh build makes it"
+        llm_c=$2
         ;;
       *) fail 2 "bundle has no option '$1'; --help shows all" ;;
     esac
@@ -463,7 +469,8 @@ bundle() {
   fi
   mkdir -p "$top"/{jobs,perf,tests/mpi,tests/support}
   cp "$self" "$home/jobs/first_gpus.sh" "$top/jobs/"
-  cp "$home"/perf/train_step.sh "$home"/perf/*_step_torch.py "$top/perf/"
+  cp "$home"/perf/{train_step,llm_c}.sh "$home"/perf/*_step_torch.py "$top/perf/"
+  [[ -z $llm_c ]] || cp "$llm_c" "$top/bin/train_gpt2cu"
   cp "$home/tests/mpi/device_train_test.py" "$top/tests/mpi/"
   cp "$home"/tests/support/{cli_testing,torch_pictures}.py "$top/tests/support/"
   PATH=$top/bin:$PATH

@@ -163,6 +163,7 @@ class FirstGpu(unittest.TestCase):
                 (["run", self.out, "--minutes", "0"], "--minutes is '0'"),
                 (["run", self.out, "--only", "nothing"], "no step is called 'nothing'"),
                 (["bundle", "file.zip"], "must end with .tar.gz"),
+                (["bundle", "file.tar.gz", "--llm-c", "/nowhere"], "--llm-c: there is no program /nowhere"),
                 (["bundle", "file.tar.gz", "--build", self.root], "is no build of Trireme")):
             done = self.run_command([script, *arguments])
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -172,6 +173,34 @@ class FirstGpu(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no step: one", done.stderr)
         self.assertFalse(self.out.exists())
+
+    def test_tells_the_median_step_of_llm_c(self):
+        peer = self.root / "bin/train_gpt2cu"
+        peer.parent.mkdir()
+        peer.write_text('''#!/usr/bin/env bash
+od -A n -t d4 -N 12 "$2" | xargs echo header
+stat -c '%s bytes' "$2"
+for step in 1 2 3 4 5 6 7 8; do
+  echo "step    $step/8 | loss 7.0 (+nanz)| norm 1.0 (+nanz)| lr 1.00e-03 | $((900 - 100 * step)).50 ms | 50.0% bf16 MFU | 9 tok/s"
+done
+''', encoding="utf-8")
+        peer.chmod(0o755)
+        script = self.repository / "perf/llm_c.sh"
+        done = self.run_command([script, "run", 8], PATH=f"{peer.parent}:{os.environ['PATH']}")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[:2], ["header 20240520 1 2097153", f"{1024 + 2 * 2097153} bytes"])
+        self.assertEqual(lines[-1], "llm.c: 326862.8 tokens/s, 200.500 ms a step, the median of 3")
+        # bad input: perf/llm_c.sh: a wrong command or number of steps | run [STEPS]: STEPS is a number above 5 | 2
+        # bad input: perf/llm_c.sh build: a folder that is no llm.c | ... is no clone of llm.c: train_gpt2.cu is missing
+        # | 3
+        for arguments, status, message in ((["run", "5"], 2, "STEPS is a number above 5"), (["go"], 2, "'go'"),
+                                           (["build", self.root, "x"], 3, "is no clone of llm.c"),
+                                           (["run"], 1, "there is no train_gpt2cu in PATH")):
+            done = self.run_command([script, *arguments])
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertRegex(done.stderr, r"\Allm_c\.sh: [^\n]+\n\Z")
+            self.assertIn(message, done.stderr)
 
     def test_covers_what_was_not_run(self):
         printed = self.run_command([self.repository / "jobs/first_gpu.sh", "steps"]).stdout
