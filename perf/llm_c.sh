@@ -34,7 +34,7 @@ build() {
   mkdir -p "$work/cudnn-frontend"
   ln -s "$headers" "$work/cudnn-frontend/include"
   # CUDA 13 takes a place where earlier versions took a device's number. Machines without a GPU have no NVML, by which
-  # llm.c tells the clocks.
+  # llm.c tells the clocks. Newer headers of the frontend want NVRTC.
   sed -i 's/PreferredLocation, cudaCpuDeviceId)/PreferredLocation, cudaMemLocation{cudaMemLocationTypeHost, 0})/' \
     "$work/llmc/cuda_utils.cuh"
   sed -i 's/__has_include(<nvml.h>)/0/' "$work/llmc/mfu.h"
@@ -43,7 +43,7 @@ build() {
   toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
   make -C "$work" train_gpt2cu USE_CUDNN=1 NO_MULTI_GPU=1 NO_USE_MPI=1 \
     GPU_COMPUTE_CAPABILITY="${ARCHITECTURE:-90}" \
-    NVCC_LDLIBS="-L$toolkit/lib64 -L$toolkit/lib" HOME="$work" > "$work/log" 2>&1 ||
+    NVCC_LDLIBS="-lnvrtc -L$toolkit/lib64 -L$toolkit/lib" HOME="$work" > "$work/log" 2>&1 ||
     fail 1 "llm.c does not compile: $(grep -m 1 -i error "$work/log" || tail -n 1 "$work/log")"
   cp "$work/train_gpt2cu" "$2"
 }
