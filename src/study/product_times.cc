@@ -72,6 +72,7 @@ ops::ProductChoice ProductTimes::choice() const {
 std::vector<ProductTimes> time_products(ops::Context& ctx, const ProductTimesOptions& options,
                                         const std::function<void(const ProductTimes&)>& report) {
   const std::map<ops::Product, std::int64_t> made = ops::product_algorithms(ctx)->made();
+  ctx.allocator->give_back_reserve();  // what ran before held other sizes
   std::vector<ProductTimes> all;
   ProductTimer timer(ctx, options);
   for (const auto& [product, calls] : made) {
