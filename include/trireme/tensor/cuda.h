@@ -29,9 +29,9 @@ struct DeviceProperties {
   std::string pci_bus_id;    // "0000:19:00.0", as sysfs writes it
   int major = 0, minor = 0;  // compute capability
   std::size_t memory = 0;    // bytes
-  std::size_t l2 = 0;        // bytes of the cache that all multiprocessors share
   int multiprocessors = 0;
   bool memory_pools = false;  // whether cudaMallocAsync works
+  std::size_t l2 = 0;         // bytes of the cache that all multiprocessors share
 };
 
 struct MemoryInfo {

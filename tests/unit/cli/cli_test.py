@@ -396,8 +396,8 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "bash or zsh or man, not 'fish'", "completion", "fish")
 
     def test_refuses_a_bench_of_nothing(self):
-        self.expect_refusal(2, "bench takes one word, comm or ops or step, not ''", "bench")
-        self.expect_refusal(2, "bench takes one word, comm or ops or step, not 'comm ops'", "bench", "comm", "ops")
+        self.expect_refusal(2, "bench takes one word, comm or ops or products or step, not ''", "bench")
+        self.expect_refusal(2, "bench takes one word, comm or ops or products or step, not 'comm ops'", "bench", "comm", "ops")
         # bad input: `bench`: no word, two, or another | bench com: unknown; did you mean comm? | 2
         self.expect_refusal(2, "bench com: unknown; did you mean comm?", "bench", "com")
         # bad input: `topo probe` in a single process | topo probe measures between ranks: start several, with srun
