@@ -39,8 +39,9 @@ std::string products_file(const Config::Cuda& cuda) {
 }
 
 void check_named_files(const Config& config) {
-  const std::string products = products_file(config.cuda);
-  if (!products.empty()) ops::read_products(products, "cuda.products " + config.cuda.products);
+  const std::string& products = config.cuda.products;
+  if (!products.empty())
+    ops::read_products(products_file(config.cuda), "cuda.products " + products);
   learning_rates_in(learning_rates_file(config.schedule), config.schedule);
   check_network(config.comm.network);
   const std::string &order = config.grid.order, &tuner = config.nccl.tuner;

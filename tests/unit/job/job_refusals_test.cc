@@ -36,6 +36,8 @@ TEST_F(Job, FilesThatItNamesAreReadBefore) {
   config_.nccl.tuner = "off";
   config_.cuda.products = file;
   says("/named: cannot be read");
+  std::ofstream(file) << "";
+  says("cuda.products " + file + ": ");
   std::ofstream(file) << "{}\n";
   says("/named: has no trireme_products: it is no file of trireme bench products");
   std::filesystem::remove(file);
