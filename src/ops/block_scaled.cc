@@ -8,14 +8,6 @@
 namespace trireme::ops {
 namespace {
 
-void check_scaled(std::string_view op, std::string_view name, const BlockScaled& of,
-                  const Shape& shape) {
-  check_dtype(op, name, of.codes, {DType::kE4M3});
-  check_shape(op, name, of.codes, shape);
-  check_fp32(op, fmt::format("{}'s scales", name), of.scales,
-             BlockScaled::shape_of_scales(of.blocks, shape[0], shape[1]));
-}
-
 double bytes_of_matrix(const BlockScaled& of) {
   return bytes_of(of.codes) + bytes_of(of.scales);
 }
@@ -38,8 +30,14 @@ void scale_blocks(Context& ctx, const Tensor& x, const BlockScaled& straight,
   TRIREME_CHECK(has_whole_blocks(rows, columns),
                 fmt::format("scale_blocks: x is {}, without whole blocks of {}",
                             x.shape().to_string(), kScaledSide));
-  if (straight.defined()) check_scaled("scale_blocks", "straight", straight, {rows, columns});
-  if (turned.defined()) check_scaled("scale_blocks", "turned", turned, {columns, rows});
+  if (straight.defined()) {
+    check_scaled("scale_blocks", "straight", straight);
+    check_shape("scale_blocks", "straight", straight.codes, {rows, columns});
+  }
+  if (turned.defined()) {
+    check_scaled("scale_blocks", "turned", turned);
+    check_shape("scale_blocks", "turned", turned.codes, {columns, rows});
+  }
   if (straight.defined() && turned.defined()) {
     TRIREME_CHECK(straight.blocks == turned.blocks, "scale_blocks: two kinds of blocks");
   }

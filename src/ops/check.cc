@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/ops/block_scaled.h"
+
 namespace trireme::ops {
 namespace {
 
@@ -50,6 +52,17 @@ void check_floating(std::string_view op, std::string_view name, const Tensor& x)
 void check_fp32(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape) {
   check_dtype(op, name, x, {DType::kF32});
   check_shape(op, name, x, shape);
+}
+
+void check_scaled(std::string_view op, std::string_view name, const BlockScaled& x) {
+  check_dtype(op, name, x.codes, {DType::kE4M3});
+  check_rank(op, name, x.codes, 2);
+  const std::int64_t rows = x.codes.shape()[0], columns = x.codes.shape()[1];
+  TRIREME_CHECK(has_whole_blocks(rows, columns),
+                fmt::format("{}: {} is {}, without whole blocks of {}", op, name,
+                            x.codes.shape().to_string(), kScaledSide));
+  check_fp32(op, fmt::format("{}'s scales", name), x.scales,
+             BlockScaled::shape_of_scales(x.blocks, rows, columns));
 }
 
 void check_step_state(std::string_view op, const Context& ctx) {

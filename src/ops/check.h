@@ -8,6 +8,8 @@
 
 namespace trireme::ops {
 
+struct BlockScaled;
+
 // Each throws InternalError that names the operation and the argument.
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape);
 void check_elements(std::string_view op, std::string_view name, const Tensor& x,
@@ -19,6 +21,8 @@ void check_dtype(std::string_view op, std::string_view name, const Tensor& x,
 void check_floating(std::string_view op, std::string_view name, const Tensor& x);
 // x is fp32 of this shape, as gradients of weights, statistics and optimizer state are.
 void check_fp32(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape);
+// x is a matrix in e4m3 of whole blocks, with the scales that its blocks want.
+void check_scaled(std::string_view op, std::string_view name, const BlockScaled& x);
 // The context carries a StepState, which this operation reads.
 void check_step_state(std::string_view op, const Context& ctx);
 

@@ -88,23 +88,15 @@ void run(Context& ctx, const MatmulCall& call) {
   count_or_time(ctx, made, [&] { ctx.matmul->run(ctx, call); });
 }
 
-OperandScales checked_scales(std::string_view name, const BlockScaled& x) {
-  const std::string_view op = "scaled_matmul";
-  check_dtype(op, name, x.codes, {DType::kE4M3});
-  check_rank(op, name, x.codes, 2);
-  const std::int64_t rows = x.codes.shape()[0], columns = x.codes.shape()[1];
-  TRIREME_CHECK(
-      has_whole_blocks(rows, columns),
-      fmt::format("{}: {} is {}, without whole blocks", op, name, x.codes.shape().to_string()));
-  check_fp32(op, "scales", x.scales, BlockScaled::shape_of_scales(x.blocks, rows, columns));
+OperandScales scales_of(const BlockScaled& x) {
   return {static_cast<const float*>(x.scales.raw()), x.blocks};
 }
 
 MatmulCall checked_scaled_call(const BlockScaled& a, const BlockScaled& b, float beta,
                                const Tensor& c) {
   MatmulCall call;
-  call.a_scales = checked_scales("a", a);
-  call.b_scales = checked_scales("b", b);
+  check_scaled("scaled_matmul", "a", a);
+  check_scaled("scaled_matmul", "b", b);
   TRIREME_CHECK(a.blocks == ScaledBlocks::kRows || b.blocks == ScaledBlocks::kRows,
                 "scaled_matmul: both operands have tiles");
   TRIREME_CHECK(beta == 0.0f || beta == 1.0f,
@@ -119,6 +111,8 @@ MatmulCall checked_scaled_call(const BlockScaled& a, const BlockScaled& b, float
   call.a = a.codes.raw();
   call.b = b.codes.raw();
   call.c = c.raw();
+  call.a_scales = scales_of(a);
+  call.b_scales = scales_of(b);
   call.dtype = DType::kE4M3;
   call.c_dtype = c.dtype();
   call.accumulate = beta == 1.0f;
