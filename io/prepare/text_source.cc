@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = 65536;  // of a sample
+constexpr std::uint64_t kSampledBlock = 65536;
 
 // Returns the whole lines of a block, or the whole block if it contains no whole line.
 std::string_view whole_lines(std::string_view block, bool from_start) {
@@ -136,15 +136,15 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
   const std::uint64_t all = inputs_.bytes_total;
   const std::uint64_t end = all > tail ? all - tail : all;
   if (!inputs_.can_draw || end <= bytes) return beginning(bytes, tail);
-  const std::uint64_t blocks = end / kBlockBytes;
-  const std::uint64_t count = std::clamp<std::uint64_t>(bytes / kBlockBytes, 1, blocks);
+  const std::uint64_t blocks = end / kSampledBlock;
+  const std::uint64_t count = std::clamp<std::uint64_t>(bytes / kSampledBlock, 1, blocks);
   const std::uint64_t key = philox_key(seed, "tokenizer.sample");
   std::vector<std::uint64_t> chosen(count);
   for (std::uint64_t i = 0; i < count; ++i) chosen[i] = permuted_index(key, blocks, i);
   std::sort(chosen.begin(), chosen.end());
   std::string text;
   for (const std::uint64_t block : chosen) {
-    const std::string raw = read_range(block * kBlockBytes, (block + 1) * kBlockBytes);
+    const std::string raw = read_range(block * kSampledBlock, (block + 1) * kSampledBlock);
     text += whole_lines(raw, block == 0);
     text += '\n';
   }

@@ -59,16 +59,16 @@ std::int32_t end_of_text_of(const TokenizerFile& file, std::string_view name,
                             const std::string& origin, HuggingFaceTokenizer::EndBy by) {
   const std::vector<TokenizerFile::AddedToken> found = ends_of(file, name);
   if (found.size() == 1) return found.front().token;
-  constexpr const char* kConfigName = "tokenizer_config.json";
   const bool is_flag = by == HuggingFaceTokenizer::EndBy::kUser;
   if (!name.empty()) {
-    throw DataError(
-        fmt::format("{}: '{}' is none of its added tokens ({}), so it cannot end texts{}", origin,
-                    shown(name), names_of(file.added),
-                    is_flag ? "" : fmt::format(", as eos_token of the {} says", kConfigName)));
+    throw DataError(fmt::format(
+        "{}: '{}' is none of its added tokens ({}), so it cannot end texts{}", origin, shown(name),
+        names_of(file.added),
+        is_flag ? "" : fmt::format(", as eos_token of the {} says", kTokenizerConfigName)));
   }
-  const std::string way =
-      is_flag ? "--end-of-text TOKEN" : fmt::format("eos_token of a {} beside it", kConfigName);
+  const std::string way = is_flag
+                              ? "--end-of-text TOKEN"
+                              : fmt::format("eos_token of a {} beside it", kTokenizerConfigName);
   throw DataError(
       found.empty()
           ? fmt::format("{}: none of its special tokens is known to end texts: {} names one of its "

@@ -47,6 +47,9 @@
 
 namespace trireme {
 
+// The file beside a tokenizer's that says which tokens stand around texts.
+inline constexpr const char* kTokenizerConfigName = "tokenizer_config.json";
+
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
   static constexpr std::string_view kKind = "huggingface";

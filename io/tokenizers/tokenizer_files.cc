@@ -17,6 +17,7 @@
 #include "trireme/io/whole_file.h"
 
 #include "io/files/posix_file.h"
+#include "io/tokenizers/huggingface_tokenizer.h"
 #include "io/tokenizers/tokenizer_folder.h"
 #include "io/tokenizers/tokens_around.h"
 
@@ -25,13 +26,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr std::array kBrought = {"tokenizer.json",
                                  "tokenizer.model",
                                  "tekken.json",
                                  "spiece.model",
                                  "sentencepiece.bpe.model",
-                                 kConfigName,
+                                 kTokenizerConfigName,
                                  "special_tokens_map.json",
                                  "added_tokens.json",
                                  "vocab.json",
@@ -73,7 +73,7 @@ std::string why_not(const FoundTokenizer& found, const std::string& path) {
 
 void load(const std::string& folder, FoundTokenizer& found) {
   const auto file = tokenizer_in_folder(folder);
-  found.why_none = why_not(found, path_in(folder, kConfigName));
+  found.why_none = why_not(found, path_in(folder, kTokenizerConfigName));
   if (!file) {
     found.why_none = "there is no tokenizer.json, tekken.json or tokenizer.model";
   } else if (std::string why = why_not(found, *file); !why.empty()) {
@@ -145,7 +145,7 @@ FilesForOthers files_for_others(const TokenizerFiles& files, std::int64_t longes
   FilesForOthers made{.files = files.brought};
   if (!files.tokenizer) return made;
   const TokenizerPtr said = as_they_came(files.brought);
-  if (!made.files.contains(kConfigName)) {
+  if (!made.files.contains(kTokenizerConfigName)) {
     try {
       made.files.merge(hugging_face_files(*files.tokenizer, longest_text));
     } catch (const DataError& error) {

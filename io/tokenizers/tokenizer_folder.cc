@@ -28,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ExitStatus kOfTokenizers = ExitStatus::kUsage;
-constexpr const char* kConfigName = "tokenizer_config.json";
 // Where a folder has several of them, they are the same tokenizer.
 constexpr std::array kNames = {"tokenizer.json",          "tekken.json",
                                "tokenizer.model",         "spiece.model",
@@ -101,9 +100,9 @@ Loaded load_model(std::string model, const std::string& path, const TokenizerCon
 }
 
 std::string way_to_begin(const DocumentTokens& named) {
-  return named.have_flags
-             ? "--begin-of-text TOKEN names one, or none"
-             : fmt::format("add_bos_token false in a {} beside it takes none", kConfigName);
+  return named.have_flags ? "--begin-of-text TOKEN names one, or none"
+                          : fmt::format("add_bos_token false in a {} beside it takes none",
+                                        kTokenizerConfigName);
 }
 
 std::int32_t token_named(const Tokenizer& tokenizer, const std::string& name,
@@ -132,7 +131,7 @@ std::optional<std::int32_t> begin_of_text(const Loaded& loaded, const TokenizerC
   if (config.adds_begin && (loaded.is_sentencepiece || !has_template)) {
     if (!config.begin) {
       throw DataError(fmt::format("{}: the {} beside it has add_bos_token, but no bos_token: {}",
-                                  path, kConfigName, way_to_begin(named)));
+                                  path, kTokenizerConfigName, way_to_begin(named)));
     }
     return token_named(tokenizer, *config.begin, named, path);
   }
@@ -162,14 +161,14 @@ std::optional<std::string> tokenizer_in_folder(const std::string& folder) {
 }
 
 TokenizerPtr tokenizer_of_files(const std::map<std::string, std::string>& files) {
-  const auto config = files.find(kConfigName);
+  const auto config = files.find(kTokenizerConfigName);
   for (const char* name : kNames) {
     const auto found = files.find(name);
     if (found == files.end()) continue;
     return made_tokenizer(std::string(without_byte_order_mark(found->second)), name,
                           config == files.end()
                               ? TokenizerConfig()
-                              : parse_tokenizer_config(config->second, kConfigName),
+                              : parse_tokenizer_config(config->second, kTokenizerConfigName),
                           {});
   }
   return nullptr;
@@ -193,8 +192,8 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
     if (own && !json.find("bos_token")) config.begin = own;
     return config;
   } catch (const JsonError& error) {
-    throw DataError(
-        fmt::format("{}: not a {} that is read: {}", origin, kConfigName, shown(error.what())));
+    throw DataError(fmt::format("{}: not a {} that is read: {}", origin, kTokenizerConfigName,
+                                shown(error.what())));
   }
 }
 
@@ -218,7 +217,7 @@ TokenizerPtr load_tokenizer(const std::string& path, const DocumentTokens& named
     }
     file = *found;
   }
-  const std::string config_path = (fs::path(file).parent_path() / kConfigName).string();
+  const std::string config_path = (fs::path(file).parent_path() / kTokenizerConfigName).string();
   TokenizerConfig config;
   if (const auto text = read_if_there(config_path, kOfTokenizers, std::size_t{16} << 20)) {
     config = parse_tokenizer_config(*text, config_path);

@@ -9,12 +9,11 @@
 namespace trireme::ops::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;        // elements
 constexpr std::int64_t kColumnsAtOnce = 512;  // of a thread, so that a row's are a few cache lines
 
-// Rows of about kGrain elements.
+// Rows of about kElementGrain elements.
 std::int64_t rows_at_once(const MatrixBox& box) {
-  return std::max<std::int64_t>(kGrain / std::max<std::int64_t>(box.stride, 1), 1);
+  return std::max<std::int64_t>(kElementGrain / std::max<std::int64_t>(box.stride, 1), 1);
 }
 
 }  // namespace
@@ -97,15 +96,16 @@ void divide_by_average(Context& ctx, const Adafactor& rule, const Tensor& gradie
       .gradient_factor = gradient_factor(state),
       .share = skips ? 0.0f : static_cast<float>(share_of_new(rule, state)),
       .least = rule.epsilon * rule.epsilon};
-  parallel_ranges(ctx, gradient.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    float* to = direction.data<float>() + begin;
-    if (skips) {
-      std::fill_n(to, end - begin, 0.0f);
-      return;
-    }
-    kernels().update.divide_by_average(factors, gradient.data<float>() + begin,
-                                       average.data<float>() + begin, to, end - begin);
-  });
+  parallel_ranges(
+      ctx, gradient.elements(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+        float* to = direction.data<float>() + begin;
+        if (skips) {
+          std::fill_n(to, end - begin, 0.0f);
+          return;
+        }
+        kernels().update.divide_by_average(factors, gradient.data<float>() + begin,
+                                           average.data<float>() + begin, to, end - begin);
+      });
 }
 
 }  // namespace trireme::ops::cpu

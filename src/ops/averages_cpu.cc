@@ -4,11 +4,7 @@
 #include "ops/step_length.h"
 
 namespace trireme::ops::cpu {
-namespace {
-
-constexpr std::int64_t kGrain = 16384;
-
-}  // namespace
+namespace {}  // namespace
 
 void count_average(Context& ctx, const WeightAverage& rule) {
   on_this_thread(ctx, [&] {
@@ -20,7 +16,7 @@ void average_weights(Context& ctx, const WeightAverage& rule, const Tensor& valu
                      const Tensor& average) {
   if (ctx.step_state->finite == 0) return;
   const float share = share_of_weights(rule, *ctx.step_state);
-  parallel_ranges(ctx, value.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(ctx, value.elements(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels().update.average_weights(share, value.data<float>() + begin,
                                      average.data<float>() + begin, end - begin);
   });

@@ -8,12 +8,10 @@
 namespace trireme::ops::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16 * kStageElements;
-
 // Calls body(begin, n) for ranges of at most kStageElements elements, on all threads.
 template <class Body>
 void for_stages(const Context& ctx, std::int64_t elements, const Body& body) {
-  parallel_ranges(ctx, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(ctx, elements, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end; at += kStageElements) {
       body(at, std::min(kStageElements, end - at));
     }

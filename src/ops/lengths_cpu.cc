@@ -11,11 +11,7 @@
 #include "ops/step_length.h"
 
 namespace trireme::ops::cpu {
-namespace {
-
-constexpr std::int64_t kGrain = 16384;
-
-}  // namespace
+namespace {}  // namespace
 
 void step_length(Context& ctx, const StepLength& rule, const Tensor& squares,
                  const Tensor& length) {
@@ -41,19 +37,21 @@ void divide_by_root(Context& ctx, const Tensor& x, const Tensor& sum, float epsi
 
 void clip_values(Context& ctx, const Tensor& gradient, float limit) {
   const float most = limit_in_memory(*ctx.step_state, limit);
-  parallel_ranges(ctx, gradient.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    float* g = gradient.data<float>();
-    for (std::int64_t i = begin; i < end; ++i) {
-      g[i] = g[i] > most ? most : g[i] < -most ? -most : g[i];
-    }
-  });
+  parallel_ranges(ctx, gradient.elements(), kElementGrain,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    float* g = gradient.data<float>();
+                    for (std::int64_t i = begin; i < end; ++i) {
+                      g[i] = g[i] > most ? most : g[i] < -most ? -most : g[i];
+                    }
+                  });
 }
 
 void clip_to_norm(Context& ctx, const Tensor& gradient, const Tensor& sum, float limit) {
-  parallel_ranges(ctx, gradient.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    const float factor = factor_to_norm(*ctx.step_state, sum.data<double>()[0], limit);
-    kernels().elementwise.scale(gradient.data<float>() + begin, factor, end - begin);
-  });
+  parallel_ranges(
+      ctx, gradient.elements(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+        const float factor = factor_to_norm(*ctx.step_state, sum.data<double>()[0], limit);
+        kernels().elementwise.scale(gradient.data<float>() + begin, factor, end - begin);
+      });
 }
 
 namespace {
@@ -62,14 +60,15 @@ void add_squares(Context& ctx, const Tensor& x, std::int64_t first, ExactSum& ex
   const std::int64_t n = x.elements(), units = units_of_squares(first, n);
   const std::int64_t begin = -(first % kSquaresUnit);  // of the first unit in x
   std::vector<double> sums(ctx.dry ? 0 : static_cast<std::size_t>(units));
-  parallel_ranges(ctx, units, kGrain / kSquaresUnit, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t unit = from; unit < to; ++unit) {
-      const std::int64_t at = std::max<std::int64_t>(begin + unit * kSquaresUnit, 0);
-      const std::int64_t end = std::min(begin + (unit + 1) * kSquaresUnit, n);
-      sums[static_cast<std::size_t>(unit)] =
-          kernels().update.sum_of_squares(x.data<float>() + at, end - at);
-    }
-  });
+  parallel_ranges(
+      ctx, units, kElementGrain / kSquaresUnit, [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t unit = from; unit < to; ++unit) {
+          const std::int64_t at = std::max<std::int64_t>(begin + unit * kSquaresUnit, 0);
+          const std::int64_t end = std::min(begin + (unit + 1) * kSquaresUnit, n);
+          sums[static_cast<std::size_t>(unit)] =
+              kernels().update.sum_of_squares(x.data<float>() + at, end - at);
+        }
+      });
   for (const double sum : sums) exact.add(sum);
 }
 

@@ -9,13 +9,13 @@
 namespace trireme::ops::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 64;  // blocks
+constexpr std::int64_t kBlockGrain = 64;
 
 // Calls body(place) for each block, those that hold no elements too.
 template <class Body>
 void for_blocks(const Context& ctx, const Packing& packing, const Body& body) {
   const QuantizedPlaces places(packing);
-  parallel_ranges(ctx, packing.parts * packing.blocks_of_part(), kGrain,
+  parallel_ranges(ctx, packing.parts * packing.blocks_of_part(), kBlockGrain,
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t block = begin; block < end; ++block) body(places.of(block));
                   });

@@ -10,8 +10,6 @@
 namespace trireme::ops::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;
-
 // Writes the new master values to the weights, unless they are the same memory.
 void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, std::int64_t n) {
   if (weights.raw() == master.raw()) return;
@@ -77,7 +75,7 @@ void adamw_step(Context& ctx, std::span<const AdamWPart> parts) {
   for (const AdamWPart& part : parts) {
     const AdamWFactors factors =
         adamw_factors(part.rule, state, static_cast<double>(state.learning_rate * part.rule.rate));
-    change_masters(ctx, part.master, part.weights, kGrain,
+    change_masters(ctx, part.master, part.weights, kElementGrain,
                    [&](float* values, std::int64_t begin, std::int64_t n) {
                      kernels().update.adamw(factors, values, part.gradient.data<float>() + begin,
                                             part.exp_avg.data<float>() + begin,
@@ -99,7 +97,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
       .length = value_of(ctx, length, 1.0f),
       .nesterov = rule.nesterov,
   };
-  change_masters(ctx, master, weights, kGrain,
+  change_masters(ctx, master, weights, kElementGrain,
                  [&](float* values, std::int64_t begin, std::int64_t n) {
                    float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
                    kernels().update.sgd(factors, values, gradient.data<float>() + begin, v, n);
@@ -117,7 +115,7 @@ void lion_step(Context& ctx, const Lion& rule, const Tensor& master, const Tenso
       .learning_rate = state.learning_rate * rule.rate,
       .weight_decay = rule.weight_decay,
   };
-  change_masters(ctx, master, weights, kGrain,
+  change_masters(ctx, master, weights, kElementGrain,
                  [&](float* values, std::int64_t begin, std::int64_t n) {
                    kernels().update.lion(factors, values, gradient.data<float>() + begin,
                                          exp_avg.data<float>() + begin, n);
@@ -129,7 +127,7 @@ void adamw_direction(Context& ctx, const AdamW& rule, const Tensor& master, cons
   const StepState& state = *ctx.step_state;
   const bool skips = state.finite == 0;
   const AdamWFactors factors = skips ? AdamWFactors{} : adamw_factors(rule, state, 1.0);
-  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(ctx, master.elements(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
     float* to = direction.data<float>() + begin;
     if (skips) {
       std::fill_n(to, end - begin, 0.0f);
@@ -221,7 +219,7 @@ void update_loss_scale(Context& ctx, const LossScaling& rule) {
 void carry_over(Context& ctx, const LossScaling& rule, const Tensor& x) {
   const float share = carried_share(rule, *ctx.step_state);
   if (share == 1.0f) return;
-  parallel_ranges(ctx, x.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(ctx, x.elements(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels().elementwise.scale(x.data<float>() + begin, share, end - begin);
   });
 }

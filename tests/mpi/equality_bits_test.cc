@@ -212,7 +212,7 @@ TEST_F(EqualBits, ShardsHaveTheBitsOfWholeCopies) {
         const ProcessGrid grid(runtime_, cut.grid);
         const Observed observed = observe(ctx_, grid, cut);
         expect_same_bits(expected.gradients, observed.gradients, cut, "gradient");
-        expect_same_bits(expected.weights, observed.weights, cut, "weight after ten SGD steps");
+        expect_same_bits(expected.weights, observed.weights, cut, "weight after the SGD steps");
         EXPECT_EQ(observed.losses, expected.losses) << cut.to_string();
         EXPECT_EQ(observed.evaluation, expected.evaluation) << cut.to_string();
         EXPECT_EQ(observed.padding, 0.0) << cut.to_string();

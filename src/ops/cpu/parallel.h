@@ -10,6 +10,9 @@
 
 namespace trireme::ops::cpu {
 
+// The number of elements that is worth the start of a thread.
+inline constexpr std::int64_t kElementGrain = 16384;
+
 // Calls body(block) for block 0 to count - 1, divided among the context's threads. The body must
 // not throw if several threads run it: do what can fail (allocation) before.
 template <class Body>
@@ -60,7 +63,7 @@ int thread_number();
 
 // The number of rows of `columns` elements that is worth the start of a thread.
 inline std::int64_t row_grain(std::int64_t columns) {
-  return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns));
+  return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(1, columns));
 }
 
 }  // namespace trireme::ops::cpu
