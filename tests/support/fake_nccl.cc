@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
@@ -18,6 +19,7 @@ namespace {
 
 using nccl::Result;
 
+constexpr auto kInternalError = static_cast<Result>(3);
 constexpr auto kInvalidUsage = static_cast<Result>(5);
 
 FakeNccl* current = nullptr;
@@ -77,6 +79,11 @@ void FakeNccl::write_down(const std::string& fault) {
   faults_.push_back(fault);
 }
 
+FakeNccl::Cost FakeNccl::cost() const {
+  const std::lock_guard lock(mutex_);
+  return cost_;
+}
+
 bool FakeNccl::scripted(Result& result) {
   result = fails_with_;
   return ++calls_ == fails_at_;
@@ -104,12 +111,36 @@ Result FakeNccl::begin(const std::shared_ptr<Comm>& comm, std::function<bool()> 
     if (!fails_later_) return result;
     comm->fails_with = result;
   }
+  comm->caller = std::this_thread::get_id();
+  comm->may_be_unsettled = true;
+  if (!blocking) ++cost_.threads;
   comm->polls = static_cast<int>(random_() % 4);
   if (comm->polls == 0 && comm->fails_with == Result::kSuccess && settled()) {
     return Result::kSuccess;
   }
   comm->settled = std::move(settled);
-  return Result::kInProgress;
+  return blocking ? wait_until_settled(comm) : Result::kInProgress;
+}
+
+// The body of a blocking call, which holds the lock except while it waits.
+Result FakeNccl::wait_until_settled(const std::shared_ptr<Comm>& comm) {
+  comm->inside = true;
+  ++inside_;
+  while (!comm->aborted && comm->fails_with == Result::kSuccess) {
+    if (comm->polls > 0) {
+      --comm->polls;
+    } else if (comm->settled()) {
+      break;
+    }
+    mutex_.unlock();
+    cuda_.move();
+    sched_yield();
+    mutex_.lock();
+  }
+  --inside_;
+  comm->inside = false;
+  comm->settled = nullptr;
+  return comm->aborted ? kInternalError : comm->fails_with;
 }
 
 Result FakeNccl::make_unique_id(nccl::UniqueId& id) {
@@ -126,6 +157,7 @@ Result FakeNccl::make_unique_id(nccl::UniqueId& id) {
 Result FakeNccl::init_rank(CommHandle& handle, const std::string& name, int ranks,
                            const nccl::UniqueId& id, int rank, const NcclTuning& tuning) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   given_ = tuning;
   given_name_ = name;
   given_rank_ = rank;
@@ -155,13 +187,17 @@ Result FakeNccl::async_error(CommHandle handle, Result& state) {
     const std::lock_guard lock(mutex_);
     const auto comm = find(handle, "async_error");
     if (!comm) return kInvalidArgument;
+    const bool by_caller = comm->caller == std::this_thread::get_id();
+    ++(by_caller && comm->may_be_unsettled ? cost_.polls : cost_.watches);
     if (abort_reaches_peers && comm->peer_has_aborted()) comm->fails_with = Result::kRemoteError;
     state = state_ == Result::kSuccess ? comm->fails_with : state_.load();
+    if (by_caller) comm->may_be_unsettled = comm->settled != nullptr;
     if (state != Result::kSuccess || !comm->settled) return Result::kSuccess;
     if (comm->polls > 0) {
       --comm->polls;
     } else if (comm->settled()) {
       comm->settled = nullptr;
+      comm->may_be_unsettled = !by_caller;
       return Result::kSuccess;
     }
     state = Result::kInProgress;
@@ -173,6 +209,7 @@ Result FakeNccl::async_error(CommHandle handle, Result& state) {
 
 Result FakeNccl::finalize(CommHandle handle) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   const auto comm = find(handle, "finalize");
   if (!comm) return kInvalidArgument;
   comm->finalized = true;
@@ -181,6 +218,7 @@ Result FakeNccl::finalize(CommHandle handle) {
 
 Result FakeNccl::destroy(CommHandle handle) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   const auto comm = find(handle, "destroy");
   if (!comm) return kInvalidArgument;
   if (!comm->finalized || comm->settled) write_down("destroyed before it was finalized");
@@ -201,7 +239,11 @@ Result FakeNccl::abort(CommHandle handle) {
     if (!comm) return kInvalidArgument;
     if (abort_reaches_peers) comm->tell_of_abort();
     comm->cancel();
-    comm->settled = nullptr;  // it refers to the communicator
+    if (comm->inside) {
+      ++cost_.freed_in_use;
+    } else {
+      comm->settled = nullptr;  // it refers to the communicator
+    }
     comm->aborted = true;
     std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; });
     comms_.erase(handle);
@@ -226,6 +268,7 @@ bool FakeNccl::is_in_graph(const Comm& comm) {
 
 Result FakeNccl::group_start() {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   Result result;
   if (scripted(result) && !fails_later_) return result;
   if (grouping_) write_down("a group inside of a group");
@@ -236,6 +279,7 @@ Result FakeNccl::group_start() {
 
 Result FakeNccl::group_end() {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   if (!grouping_) write_down("a group ended twice");
   grouping_ = false;
   const auto operations = std::exchange(group_, {});
@@ -297,6 +341,7 @@ Result FakeNccl::launch(const std::shared_ptr<Comm>& comm,
 Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* what,
                      std::function<void(Operation&)> fill) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   const auto comm = find(handle, what);
   if (!comm) return kInvalidArgument;
   if (grouping_) {
@@ -305,6 +350,7 @@ Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* w
   }
   const auto operation = std::make_shared<Operation>(cuda_, comm, stream);
   fill(*operation);
+  note_place(*operation, handle, what);
   if (!grouping_) return launch(comm, {operation});
   group_comm_ = comm;
   if (operation->point_to_point && !group_.empty() && group_.back()->point_to_point) {

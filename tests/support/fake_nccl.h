@@ -53,8 +53,32 @@ class FakeNccl : public nccl::Library {
   std::size_t groups() const { return groups_; }    // that were started
   std::size_t registered(Registration kind) const;  // registrations with live communicators
   std::size_t memory() const;                       // blocks of allocate()
+  // How many operations of a name ("all_gather") were entered so far with all of their memory
+  // registered with their communicator, and how many with other memory.
+  struct Places {
+    std::size_t registered = 0, elsewhere = 0;
+  };
+  Places places(const std::string& what) const;
   std::vector<std::string> faults() const;
 
+  // What the communicators have cost so far.
+  struct Cost {
+    std::size_t calls = 0;    // of the library, without polls
+    std::size_t polls = 0;    // async_error, by a caller that waits for its call to settle
+    std::size_t watches = 0;  // async_error, by whoever looks for errors of what runs
+    // Threads that NCCL 2.28 starts itself: one for each call, or group of calls, that may settle
+    // later. A blocking call does its work in the thread that makes it.
+    std::size_t threads = 0;
+    // Aborts of a communicator that another thread was using. ncclCommAbort waits for NCCL's own
+    // thread alone, so a blocking call goes on in memory that is free.
+    std::size_t freed_in_use = 0;
+  };
+  Cost cost() const;
+  std::size_t inside() const { return inside_; }  // threads that are in a blocking call
+
+  // If true, communicators are blocking: a call returns when it has settled, or when another thread
+  // has aborted its communicator.
+  bool blocking = false;
   bool found = true;  // this machine has NCCL
   int reported_version = 22809;
   std::string reported_path = "/fake/libnccl.so.2";
@@ -128,7 +152,9 @@ class FakeNccl : public nccl::Library {
   Result launch(const std::shared_ptr<Comm>& comm,
                 std::vector<std::shared_ptr<Operation>> operations);
   Result begin(const std::shared_ptr<Comm>& comm, std::function<bool()> settled);
+  Result wait_until_settled(const std::shared_ptr<Comm>& comm);
   std::function<bool()> connected(const std::shared_ptr<Comm>& comm, const Operation& operation);
+  void note_place(const Operation& operation, CommHandle comm, const char* what);
   void check_idle(const std::byte* data, std::size_t bytes, const char* what);
   void write_down(const std::string& fault);
   bool is_in_graph(const Comm& comm);  // whether a graph that exists or still runs holds it
@@ -145,11 +171,13 @@ class FakeNccl : public nccl::Library {
   int ids_ = 0;
   std::vector<std::weak_ptr<Operation>> operations_;
   std::map<void*, Registered> registered_;
+  std::map<std::string, Places> places_;
   std::uintptr_t registrations_ = 0;  // number so far
   std::map<const std::byte*, std::size_t> memory_;
   cuda::StreamHandle memory_stream_ = nullptr;  // exists while there is memory
   std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0, connections_ = 0;
-  std::atomic<std::size_t> aborted_ = 0;
+  std::atomic<std::size_t> aborted_ = 0, inside_ = 0;
+  Cost cost_;
   Result fails_with_ = Result::kSuccess;
   bool fails_later_ = false;
   std::atomic<Result> state_ = Result::kSuccess;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,9 +41,12 @@ struct FakeNccl::Comm {
   Result fails_with = Result::kSuccess;
   bool finalized = false;
   std::atomic<bool> aborted = false;
-  bool connected = false;        // with all ranks
-  std::set<int> linked;          // ranks that send to this one or receive from it
-  std::atomic<int> running = 0;  // operations on streams
+  bool connected = false;         // with all ranks
+  std::set<int> linked;           // ranks that send to this one or receive from it
+  std::atomic<int> running = 0;   // operations on streams
+  std::thread::id caller;         // of the last call
+  bool may_be_unsettled = false;  // as far as the caller knows
+  bool inside = false;            // a thread is in a blocking call
 
   bool all_done() {
     int done = 0;

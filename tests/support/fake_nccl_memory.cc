@@ -1,4 +1,5 @@
 // Memory of the scripted NCCL, and its registration.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,24 @@ Result FakeNccl::allocate(void*& memory, std::size_t bytes) {
   return Result::kSuccess;
 }
 
+FakeNccl::Places FakeNccl::places(const std::string& what) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = places_.find(what);
+  return known == places_.end() ? Places() : known->second;
+}
+
+void FakeNccl::note_place(const Operation& operation, CommHandle comm, const char* what) {
+  const auto is_registered = [&](const auto& used) {
+    const auto* data = static_cast<const std::byte*>(used.first);
+    return std::ranges::any_of(registered_, [&](const auto& entry) {
+      const Registered& one = entry.second;
+      return one.comm == comm && one.data <= data && data + used.second <= one.data + one.bytes;
+    });
+  };
+  Places& all = places_[what];
+  ++(std::ranges::all_of(operation.memory, is_registered) ? all.registered : all.elsewhere);
+}
+
 // Records a fault if the memory is registered, or if an operation on a stream uses it.
 void FakeNccl::check_idle(const std::byte* data, std::size_t bytes, const char* what) {
   for (const auto& known : operations_) {
@@ -68,6 +87,7 @@ Result FakeNccl::free(void* memory) {
 Result FakeNccl::register_memory(CommHandle handle, Registration kind, void* memory,
                                  std::size_t bytes, void*& registration) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   const auto comm = find(handle, "register_memory");
   if (!comm) return kInvalidArgument;
   const auto* data = static_cast<const std::byte*>(memory);
@@ -104,6 +124,7 @@ Result FakeNccl::register_memory(CommHandle handle, Registration kind, void* mem
 
 Result FakeNccl::deregister_memory(CommHandle handle, Registration kind, void* registration) {
   const std::lock_guard lock(mutex_);
+  ++cost_.calls;
   if (!find(handle, "deregister_memory")) return kInvalidArgument;
   const auto known = registered_.find(registration);
   if (known == registered_.end() || known->second.kind != kind || known->second.comm != handle) {
