@@ -74,6 +74,7 @@ step-large :: 90 :: 400 :: - :: for stage in 0 3; do "\$FIRST_GPUS" on $gpus $hu
 overlap :: 150 :: 600 :: - :: "\$FIRST_GPUS" overlap $gpus
 killed :: 60 :: 300 :: - :: "\$FIRST_GPUS" killed $gpus
 islands :: 60 :: 300 :: - :: "\$FIRST_GPUS" train $gpus islands --grid.islands 2 --grid.data $half --sync.every 5 --batch.global $((batch * half))
+bench-comm-plain :: 60 :: 240 :: - :: NCCL_WIN_ENABLE=0 NCCL_LOCAL_REGISTER=0 "\$FIRST_GPUS" on $gpus trireme bench comm --device cuda --backend nccl --from 1K --to $most --json comm.json
 bench-comm-mpi :: 60 :: 240 :: - :: "\$FIRST_GPUS" on $gpus trireme bench comm --device cuda --backend mpi --from 1K --to 64M --json comm.json
 TEXT
   if [[ $nodes -gt 1 ]]; then

@@ -45,6 +45,28 @@ TEST(Nccl, CarriedMemoryIsRegistered) {
   }
 }
 
+// Gathers in place, of two ranges of one block.
+TEST(Nccl, RangesOfCarriedMemoryAreRegisteredToo) {
+  Machine machine(6);
+  const auto comm = machine.communicator();
+  const std::int64_t whole = 64 * comm->size(), at = 64 * comm->rank();
+  const Tensor block = machine.carried({comm.get()}, 2 * whole);
+  std::vector<Gather> gathers;
+  for (const std::int64_t begin : {std::int64_t{0}, whole}) {
+    const Tensor one = block.flat_range(begin, begin + whole);
+    gathers.push_back({one.flat_range(at, at + 64), one});
+  }
+  const Work work = comm->all_gather_together(machine.stream(), gathers);
+  EXPECT_EQ(machine.read<float>(work, block),
+            std::vector<float>(static_cast<std::size_t>(2 * whole), 1.0f));
+  EXPECT_EQ(machine.nccl().places("all_gather").registered, 2u);
+  EXPECT_EQ(machine.nccl().places("all_gather").elsewhere, 0u);
+  const Tensor other = machine.on_device(std::vector<float>(static_cast<std::size_t>(whole)));
+  comm->all_gather(machine.stream(), block.flat_range(0, 64), other).wait_on(machine.stream());
+  EXPECT_EQ(machine.nccl().places("all_gather").elsewhere, 1u);
+  machine.stream().synchronize();
+}
+
 // What is on its way is waited for; the scripted NCCL writes down what is let go of too early.
 TEST(Nccl, CarriedMemoryIsHeldUntilTheDeviceIsDone) {
   Machine machine(16);
