@@ -31,7 +31,7 @@ struct Setting {
 };
 inline const std::vector<Setting> kSettings = {
     {"whole", {}},
-    {"direct", {.direct = true}},
+    {"direct", {.direct = true, .chunk_bytes = 4096}},
     {"library", {}, true},
     {"rendezvous", {}, false, true},
     {"chunks", {.chunk_bytes = 4096}},
@@ -68,6 +68,7 @@ class Site {
     world_.reset();
     compute().synchronize();
     EXPECT_EQ(staging_->pinned_memory().total_live, 0u);
+    EXPECT_EQ(staging_->shareable_memory().total_live, 0u);
     staging_.reset();
     memory_.reset();
     pinned_.reset();

@@ -192,24 +192,39 @@ cuda::MemoryInfo FakeCuda::memory_info(int) {
 void* FakeCuda::allocate(std::size_t bytes, cuda::StreamHandle stream) {
   const Lock lock(mutex_);
   call("allocate");
-  if (state(stream).captured) throw CudaError("allocate: on a stream that is captured");
+  if (stream != nullptr && state(stream).captured) {
+    throw CudaError("allocate: on a stream that is captured");
+  }
   if (used_ + bytes > memory_) return nullptr;
   used_ += bytes;
-  return add(device_, bytes);
+  void* memory = add(device_, bytes);
+  if (stream == nullptr) shareable_.insert(static_cast<std::byte*>(memory));
+  return memory;
+}
+
+bool FakeCuda::is_shareable(const void* address, std::size_t bytes) const {
+  const Lock lock(mutex_);
+  if (!inside(device_, address, bytes)) return false;
+  const auto block = device_.upper_bound(static_cast<const std::byte*>(address));
+  return shareable_.contains(std::prev(block)->first);
 }
 
 void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
   const Lock lock(mutex_);
+  const auto drop = [this, memory] {
+    const auto block = device_.find(static_cast<std::byte*>(memory));
+    if (block == device_.end()) {
+      faults_.push_back("freed twice");
+      return;
+    }
+    used_ -= block->second.size();
+    device_.erase(block);
+  };
+  const bool shareable = shareable_.erase(static_cast<std::byte*>(memory)) > 0;
+  if (shareable != (stream == nullptr)) faults_.push_back("memory was freed as what it is not");
+  if (stream == nullptr) return drop();
   if (state(stream).captured) faults_.push_back("memory was freed on a stream that is captured");
-  push(stream, {.run = [this, memory] {
-         const auto block = device_.find(static_cast<std::byte*>(memory));
-         if (block == device_.end()) {
-           faults_.push_back("freed twice");
-           return;
-         }
-         used_ -= block->second.size();
-         device_.erase(block);
-       }});
+  push(stream, {.run = drop});
 }
 
 void FakeCuda::release_freed(int) noexcept {

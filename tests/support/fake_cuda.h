@@ -50,6 +50,8 @@ class FakeCuda : public cuda::Runtime {
   // after it is freed.
   std::size_t device_blocks() const { return device_.size(); }
   std::size_t pinned_blocks() const { return pinned_.size(); }
+  // Whether memory of the device is shareable (cuda_shareable.h), so that a library may open it.
+  bool is_shareable(const void* address, std::size_t bytes) const;
   std::size_t streams() const { return streams_.size() - destroyed_; }
   std::size_t events() const { return events_.size(); }
   bool captures(cuda::StreamHandle stream);  // whether work that is queued there goes to a graph
@@ -164,6 +166,7 @@ class FakeCuda : public cuda::Runtime {
   std::atomic<std::size_t> calls_ = 0, host_waits_ = 0;
   bool fails_ = false;
   Memory device_, pinned_;
+  std::set<const std::byte*> shareable_;  // blocks of device_ that no stream orders
   std::vector<std::unique_ptr<StreamState>> streams_;
   std::map<void*, std::shared_ptr<EventState>> events_;
   std::map<void*, std::shared_ptr<const Nodes>> graphs_;

@@ -34,6 +34,7 @@ class DeviceStagingTest : public ::testing::Test {
     engine_.reset();
     fake_->run_all();
     EXPECT_EQ(staging_->pinned_memory().total_live, 0u);
+    EXPECT_EQ(staging_->shareable_memory().total_live, 0u);
     staging_.reset();
     memory_.reset();
     fake_->run_all();

@@ -1,5 +1,5 @@
-// How the tensors of an operation are cut into chunks, each of which goes through a slot of pinned
-// memory.
+// How the tensors of an operation are cut into chunks, each of which goes through a slot of memory
+// that MPI takes.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace trireme {
 
-inline constexpr std::size_t kSlotAlignment = 64;  // alignment of data in pinned memory
+inline constexpr std::size_t kSlotAlignment = 64;  // alignment of data in a slot
 
 inline std::size_t slot_aligned(std::size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
-// The positions of an operation's chunks on the device and in a slot of pinned memory.
+// The positions of an operation's chunks in its tensors and in a slot.
 class ChunkPlan {
  public:
   ChunkPlan(const std::vector<Part>& parts, std::size_t chunk_bytes, bool whole) {
@@ -47,14 +47,14 @@ class ChunkPlan {
   std::size_t slots() const { return std::min(chunks_, kChunksInFlight); }
   std::size_t slot_bytes() const { return slot_bytes_; }
 
-  // Returns the tensors that the host part gets for a chunk that lies at `slot`. They share its
-  // ownership.
-  Tensors tensors(std::size_t chunk, const Buffer& slot) const {
+  // Returns the tensors that the host part gets for a chunk that lies at `slot`, memory of
+  // `device`. They share its ownership.
+  Tensors tensors(std::size_t chunk, const Buffer& slot, Device device) const {
     Tensors result;
     for (const Place& place : parts_) {
       const auto elements = static_cast<std::int64_t>(place.strips * count(chunk));
       result.push_back(
-          Tensor::over(Buffer(slot, slot.get() + place.offset), Device(), {elements}, place.dtype));
+          Tensor::over(Buffer(slot, slot.get() + place.offset), device, {elements}, place.dtype));
     }
     return result;
   }

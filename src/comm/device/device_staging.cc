@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/tensor/cuda_shareable.h"
 
 #include "comm/device/chunk_plan.h"
 
@@ -27,16 +28,16 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   StagedOperation(std::shared_ptr<DeviceStaging> staging, const std::vector<Part>& parts,
                   HostPart host_part)
       : staging_(std::move(staging)),
-        direct_(staging_->direct_ && host_part.messages),
+        memory_(staging_->direct_ && host_part.messages ? *staging_->shareable_
+                                                        : *staging_->pinned_),
         make_(std::move(host_part.make)),
-        plan_(parts, staging_->chunk_bytes_, host_part.whole || direct_),
-        reads_(!direct_ && std::ranges::any_of(parts, reads, &Part::use)),
-        writes_(!direct_ && std::ranges::any_of(parts, writes, &Part::use)),
+        plan_(parts, staging_->chunk_bytes_, host_part.whole),
+        reads_(std::ranges::any_of(parts, reads, &Part::use)),
+        writes_(std::ranges::any_of(parts, writes, &Part::use)),
         ready_(new_event()) {
     for (const Part& part : parts) held_.push_back(part.tensor);
-    if (direct_) return;
-    block_ = staging_->pinned_->allocate(plan_.slots() * plan_.slot_bytes(),
-                                         MemoryUse::kCommunication, staging_->out_.get());
+    block_ = memory_.allocate(plan_.slots() * plan_.slot_bytes(), MemoryUse::kCommunication,
+                              staging_->out_.get());
     for (std::size_t i = 0; i < plan_.slots(); ++i) slots_.push_back({new_event(), new_event()});
   }
 
@@ -45,7 +46,7 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     task_.reset();
     for (const Stream& stream :
          {staging_->out_.get(), staging_->later_out_.get(), staging_->back_.get()}) {
-      if (!direct_) record_use(block_, stream);
+      record_use(block_, stream);
       for (const Tensor& tensor : held_) tensor.record_use(stream);
     }
   }
@@ -90,6 +91,10 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   std::shared_ptr<cuda::Event> new_event() const {
     return std::make_shared<cuda::Event>(staging_->cuda_, staging_->device_);
   }
+  cuda::CopyDirection copied(cuda::CopyDirection by_host) const {
+    const bool on_host = memory_.device().kind == DeviceKind::kCpu;
+    return on_host ? by_host : cuda::CopyDirection::kOnDevice;
+  }
   Slot& slot(std::size_t chunk) { return slots_[chunk % slots_.size()]; }
   std::byte* place(std::size_t chunk) const {
     return block_.get() + chunk % slots_.size() * plan_.slot_bytes();
@@ -108,8 +113,9 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   }
   void queue_down(const Stream& out) {
     plan_.for_each_strip(downs_, place(downs_), reads,
-                         [&](std::byte* host, const std::byte* device, std::size_t bytes) {
-                           staging_->cuda_->copy(host, device, bytes, cuda::CopyDirection::kToHost,
+                         [&](std::byte* slot, const std::byte* device, std::size_t bytes) {
+                           staging_->cuda_->copy(slot, device, bytes,
+                                                 copied(cuda::CopyDirection::kToHost),
                                                  out.native());
                          });
     slot(downs_).down->record(out);
@@ -118,9 +124,10 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   void queue_up() {
     const Stream& back = staging_->back_.get();
     plan_.for_each_strip(ups_, place(ups_), writes,
-                         [&](const std::byte* host, std::byte* device, std::size_t bytes) {
-                           staging_->cuda_->copy(device, host, bytes,
-                                                 cuda::CopyDirection::kToDevice, back.native());
+                         [&](const std::byte* slot, std::byte* device, std::size_t bytes) {
+                           staging_->cuda_->copy(device, slot, bytes,
+                                                 copied(cuda::CopyDirection::kToDevice),
+                                                 back.native());
                          });
     slot(ups_).up->record(back);
     ++ups_;
@@ -134,14 +141,13 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   }
   // Whether the host's part of a chunk may begin.
   bool is_here(std::size_t chunk) {
-    if (direct_) return ready_->done();
     return reads_ ? chunk < downs_ && slot(chunk).down->done() : is_free(chunk);
   }
 
   Step advance_chunk() {
     if (!task_) {
       if (!is_here(chunk_)) return Step::kIdle;
-      task_ = make_(direct_ ? held_ : plan_.tensors(chunk_, Buffer(block_, place(chunk_))));
+      task_ = make_(plan_.tensors(chunk_, Buffer(block_, place(chunk_)), memory_.device()));
     }
     const Step step = task_->advance();
     if (step != Step::kDone) return step;
@@ -163,12 +169,12 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   }
 
   const std::shared_ptr<DeviceStaging> staging_;
-  const bool direct_;
+  Allocator& memory_;  // of the slots
   const std::function<std::unique_ptr<Task>(const Tensors&)> make_;
   const ChunkPlan plan_;
   const bool reads_, writes_;
   Tensors held_;
-  Buffer block_;  // the slots; none where MPI takes device memory
+  Buffer block_;  // the slots
   std::shared_ptr<cuda::Event> ready_;
   std::vector<Slot> slots_;
   std::unique_ptr<Task> task_;       // the host's part of chunk_
@@ -184,6 +190,7 @@ DeviceStaging::DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device,
       direct_(options.direct),
       chunk_bytes_(options.chunk_bytes),
       pinned_(cuda::make_pinned_allocator(cuda_, device, options.pinned_limit)),
+      shareable_(cuda::make_shareable_allocator(cuda_, device)),
       out_(cuda_, device, true),
       later_out_(cuda_, device, true),
       back_(cuda_, device, true) {}

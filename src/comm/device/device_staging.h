@@ -1,4 +1,5 @@
-// Carries tensors of a GPU over MPI: by way of pinned memory, while the host continues (README.md).
+// Carries tensors of a GPU over MPI: by way of pinned memory, or of shareable memory of the GPU
+// where MPI takes its addresses, while the host continues (README.md).
 #pragma once
 
 #include <exception>
@@ -45,13 +46,13 @@ struct HostPart {
   // packed.
   std::function<std::unique_ptr<Task>(const Tensors&)> make;
   bool whole = false;  // the bits of the result depend on where a tensor begins and ends
-  // The task only sends and receives. If MPI is `direct`, it does so on device memory.
+  // The task only sends and receives. If MPI is `direct`, its tensors are in shareable memory.
   bool messages = false;
 };
 
-// The task of an operation on device tensors. It may begin when the data are in pinned memory. It
-// runs the host part there, chunk by chunk, and is done when the result is on the device. While it
-// lives it holds all memory.
+// The task of an operation on device tensors. It may begin when the data are where MPI takes them.
+// It runs the host part there, chunk by chunk, and is done when the result is on the device. While
+// it lives it holds all memory.
 class StagedTask : public Task {
  public:
   // An event after which a stream may go on, of a tensor that is only read and copied out already;
@@ -77,6 +78,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   void throw_fault() const;
 
   MemoryStats pinned_memory() const { return pinned_->stats(); }
+  MemoryStats shareable_memory() const { return shareable_->stats(); }
 
  private:
   class StagedOperation;
@@ -87,7 +89,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   const int device_;
   const bool direct_;
   const std::size_t chunk_bytes_;
-  const std::shared_ptr<Allocator> pinned_;
+  const std::shared_ptr<Allocator> pinned_, shareable_;
   const cuda::OwnedStream out_;               // copies to the host, which wait only for `ready`
   const cuda::OwnedStream later_out_, back_;  // of later chunks, and to the device: never wait
 

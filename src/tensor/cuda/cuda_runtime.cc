@@ -131,15 +131,19 @@ class CudaRuntime : public Runtime {
 
   void set_device(int device) override { TRIREME_CUDA(cudaSetDevice, device); }
 
+  // Without a stream the memory is shareable (cuda_shareable.h).
   void* allocate(std::size_t bytes, StreamHandle stream) override {
     const AlsoWhileCapturing permitted;
     void* memory = nullptr;
+    if (stream == nullptr) {
+      return enough(cudaMalloc(&memory, bytes), "cudaMalloc") ? memory : nullptr;
+    }
     return enough(cudaMallocAsync(&memory, bytes, stream_of(stream)), "cudaMallocAsync") ? memory
                                                                                          : nullptr;
   }
 
   void free(void* memory, StreamHandle stream) noexcept override {
-    cudaFreeAsync(memory, stream_of(stream));
+    stream == nullptr ? cudaFree(memory) : cudaFreeAsync(memory, stream_of(stream));
   }
 
   void release_freed(int device) noexcept override {

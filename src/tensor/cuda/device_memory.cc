@@ -1,10 +1,12 @@
-// The sources of device memory and of pinned host memory for the caching allocator.
+// The sources of device memory, of shareable memory and of pinned host memory for the caching
+// allocator.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/cuda.h"
+#include "trireme/tensor/cuda_shareable.h"
 
 #include "tensor/caching_allocator.h"
 
@@ -147,20 +149,12 @@ class DeviceMemory : public CudaSource {
   }
 };
 
-class PinnedMemory : public CudaSource {
+// The common base of memory that its next owner may use at once, without a stream: all marks must
+// be done before.
+class IdleMemory : public CudaSource {
  public:
   using CudaSource::CudaSource;
 
-  Device device() const override { return {}; }
-
-  Block take(std::size_t size, const Stream&) override {
-    Block block;
-    block.data = static_cast<std::byte*>(runtime_->allocate_pinned(size));
-    block.size = size;
-    return block;
-  }
-
-  // The host may write to the block at once, so all marks must be done.
   bool make_ready(Block& block, const Stream&) override {
     const auto done = [&](EventHandle event) { return runtime_->done(event); };
     if (!std::all_of(block.pending.begin(), block.pending.end(), done)) return false;
@@ -176,8 +170,44 @@ class PinnedMemory : public CudaSource {
       }
     }
     events_.put_all(block.pending);
-    runtime_->free_pinned(block.data);
+    release(block.data);
   }
+
+ protected:
+  static Block block_of(void* memory, std::size_t size) {
+    Block block;
+    block.data = static_cast<std::byte*>(memory);
+    block.size = size;
+    return block;
+  }
+  virtual void release(void* memory) noexcept = 0;
+};
+
+class PinnedMemory final : public IdleMemory {
+ public:
+  using IdleMemory::IdleMemory;
+
+  Device device() const override { return {}; }
+  Block take(std::size_t size, const Stream&) override {
+    return block_of(runtime_->allocate_pinned(size), size);
+  }
+
+ private:
+  void release(void* memory) noexcept override { runtime_->free_pinned(memory); }
+};
+
+class ShareableMemory final : public IdleMemory {
+ public:
+  using IdleMemory::IdleMemory;
+
+  Device device() const override { return {DeviceKind::kCuda, device_}; }
+  Block take(std::size_t size, const Stream&) override {
+    runtime_->set_device(device_);
+    return block_of(runtime_->allocate(size, nullptr), size);
+  }
+
+ private:
+  void release(void* memory) noexcept override { runtime_->free(memory, nullptr); }
 };
 
 }  // namespace
@@ -192,6 +222,12 @@ std::shared_ptr<Allocator> make_pinned_allocator(std::shared_ptr<Runtime> runtim
                                                  std::size_t limit) {
   return std::make_shared<CachingAllocator>(
       std::make_unique<PinnedMemory>(std::move(runtime), device), limit);
+}
+
+std::shared_ptr<Allocator> make_shareable_allocator(std::shared_ptr<Runtime> runtime, int device,
+                                                    std::size_t limit) {
+  return std::make_shared<CachingAllocator>(
+      std::make_unique<ShareableMemory>(std::move(runtime), device), limit);
 }
 
 }  // namespace trireme::cuda

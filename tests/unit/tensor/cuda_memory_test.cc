@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/cuda.h"
+#include "trireme/tensor/cuda_shareable.h"
 
 #include "support/fake_cuda.h"
 
@@ -198,6 +199,30 @@ TEST_F(CudaMemory, PinnedMemoryGoesBackToTheSystemAfterItsCopies) {
   EXPECT_EQ(device.address<std::int32_t>()[15], 5);  // device memory is the fake's
   fake_->run_all();
   EXPECT_EQ(fake_->faults(), std::vector<std::string>());
+}
+
+TEST_F(CudaMemory, ShareableMemoryIsOfNoStreamAndKeepsItsAddresses) {
+  start();
+  {
+    const auto shareable = cuda::make_shareable_allocator(fake_, 0);
+    EXPECT_EQ(shareable->device(), allocator_->device());
+    Buffer block = shareable->allocate(1000, kUse, Stream());
+    const void* busy = block.get();
+    EXPECT_TRUE(fake_->is_shareable(busy, 1000));
+    const Tensor other = on_device(250, first());
+    EXPECT_FALSE(fake_->is_shareable(other.raw(), other.bytes()));
+    fill(block, 1, 1000, first());
+    record_use(block, first());
+    block.reset();
+    const Buffer next = shareable->allocate(1000, kUse, Stream());
+    EXPECT_NE(next.get(), busy);  // the stream has not come so far
+    EXPECT_EQ(fake_->host_waits(), 0u);
+    first().synchronize();
+    EXPECT_EQ(shareable->allocate(1000, kUse, Stream()).get(), busy);
+    EXPECT_EQ(shareable->stats().reserved, 2048u);
+    EXPECT_EQ(allocator_->stats().live[static_cast<std::size_t>(kUse)], 1024u);
+  }
+  end();
 }
 
 TEST_F(CudaMemory, WhereAUseCannotBeMarkedTheHostWaits) {
