@@ -81,7 +81,8 @@ int FlatGroup::uses() const {
   return uses;
 }
 
-void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
+void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients,
+                            const Tensor& weights) {
   use_ = use;
   TRIREME_CHECK(!use.split || (use.compute == DType::kBF16 && !use.apart),
                 fmt::format("{} splits master values that its weights are no part of", name_));
@@ -95,19 +96,21 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
     ops::fill(ctx, made, 0.0f);
     return made;
   };
-  Tensor whole;
-  if (keeps_whole_weights()) {
-    whole = zeros(extent(), use.compute);
-    weight_shard_ = whole.flat_range(sharding_.memory().begin, sharding_.memory().end);
-  } else {
-    weight_shard_ = zeros(sharding_.shard_extent(), use.compute);
-  }
+  const bool whole = keeps_whole_weights();
+  const std::int64_t kept = whole ? extent() : sharding_.shard_extent();
+  TRIREME_CHECK(
+      !weights.defined() || (weights.elements() == kept && weights.dtype() == use.compute),
+      fmt::format("{} was to have its weights in other memory than it needs", name_));
+  if (weights.defined()) ops::fill(ctx, weights, 0.0f);
+  const Tensor stays = weights.defined() ? weights : zeros(kept, use.compute);
+  const FlatRange own = sharding_.memory();
+  weight_shard_ = whole ? stays.flat_range(own.begin, own.end) : stays;
   if (use.compute == DType::kF32 && !(updated && use.apart)) {
     master_ = weight_shard_;
   } else if (updated || !use.trains) {
     master_ = zeros(sharding_.shard_extent(), use.split ? DType::kU16 : DType::kF32);
   }
-  set_weights(whole);
+  set_weights(whole ? stays : Tensor());
   if (updated) take_gradients(ctx, gradients);
 }
 

@@ -113,7 +113,7 @@ ShardedWeights::Use Stage::form_groups(nn::Block& block, const std::string& name
 }
 
 void Stage::materialize_groups(ops::Context& ctx) {
-  const Tensors gradients = allocate_gradients(ctx);
+  const Tensors gradients = allocate_gradients(ctx), weights = allocate_weights(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i]->materialize(ctx,
                             {.compute = options_.compute,
@@ -121,7 +121,7 @@ void Stage::materialize_groups(ops::Context& ctx) {
                              .whole_weights = options_.whole_weights,
                              .apart = options_.weights_apart,
                              .split = options_.split_masters},
-                            gradients[i]);
+                            gradients[i], weights[i]);
   }
   if (!options_.trains) return;
   for (const UseApart& use : uses_apart_) {
@@ -230,6 +230,25 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     }
   }
   return gradients;
+}
+
+// One block, as of gradients. Shards are cut so that every group is aligned in it.
+Tensors Stage::allocate_weights(ops::Context& ctx) const {
+  Tensors weights(groups_.size());
+  if (!sharded()) return weights;
+  const auto kept = [this](const nn::FlatGroup& group) {
+    return options_.whole_weights ? group.extent() : group.sharding().shard_extent();
+  };
+  std::int64_t end = 0;
+  for (const nn::FlatGroup* group : groups_) end += kept(*group);
+  const Tensor block = allocate_carried({&grid_.comm(Axis::kShard)}, *ctx.allocator, ctx.stream,
+                                        {end}, options_.compute, MemoryUse::kParameters);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    weights[i] = block.flat_range(begin, begin + kept(*groups_[i]));
+    begin += kept(*groups_[i]);
+  }
+  return weights;
 }
 
 std::vector<nn::BoundaryTensor> Stage::boundary_of(const Boundary& boundary, std::int64_t batch,

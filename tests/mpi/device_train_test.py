@@ -281,7 +281,7 @@ class OnADevice(ProgramTest):
                 # The two of all ranks are for the host alone. (A model of one replica has one of its own.)
                 dimensions = sum(size > 1 for size in (data, pipeline, tensor, pipeline * tensor))
                 for rank in range(data * pipeline * tensor):
-                    _, _, communicators, late = map(int, Path(f"{counts}{rank}").read_text().split())
+                    _, _, communicators, late, *_ = map(int, Path(f"{counts}{rank}").read_text().split())
                     # And the tied matrix's, where its two uses are on two stages.
                     tied = pipeline > 1 and schedule != "zb-v"
                     self.assertEqual(communicators, dimensions + tied)
@@ -334,8 +334,13 @@ class OnADevice(ProgramTest):
                     self.expect_close(got, plain, 1e-6)
                     self.expect_close_weights(name, run, 1e-6 if backend == "nccl" else 0.0)
                     for rank in range(data * tensor if gpus else 0):
-                        late = Path(f"{counts}{rank}").read_text().split()[3]
-                        self.assertEqual(int(late), 0, "connections that were made when activations had their memory")
+                        told = Path(f"{counts}{rank}").read_text()
+                        windows, _, _, late, gathers, elsewhere = map(int, told.split())
+                        self.assertEqual(late, 0, "connections that were made when activations had their memory")
+                        self.assertGreater(gathers, 0, told)
+                        if tensor == 1:  # those of weights alone
+                            self.assertEqual(elsewhere, 0, told)
+                            self.assertGreaterEqual(windows, 2, told)
 
     # Norms, copied key and value heads, and tied matrices stay equal although each of NCCL's communicators
     # adds up in an order of its own; where ranks of one do, against NCCL's promise, the run ends.

@@ -256,6 +256,41 @@ TEST_F(FlatGroups, GatherBringsTheShardsTogetherInPlace) {
   }
 }
 
+TEST_F(FlatGroups, WeightsLieInGivenMemory) {
+  Group whole(ctx_, {}, {.compute = DType::kBF16});
+  whole.flat().draw_initial_values(ctx_, kSeed);
+  const std::vector<float> expected = as_floats(ctx_, whole.flat().weights());
+  for (const bool whole_weights : {true, false}) {
+    for (const int count : shard_counts()) {
+      const ProcessGrid grid(runtime(), shape_of(count));
+      nn::ParameterSet parameters;
+      declare(parameters, {});
+      parameters.form_groups("group", layout_of(grid));
+      nn::FlatGroup& flat = *parameters.groups().front();
+      const bool stays = whole_weights || count == 1;
+      const std::int64_t kept = stays ? flat.extent() : flat.sharding().shard_extent();
+      const Tensor gradients = ctx_.allocate({flat.extent()}, DType::kF32, MemoryUse::kGradients);
+      const Tensor block = ctx_.allocate({2 * kept}, DType::kBF16);
+      ops::fill(ctx_, block, 7.0f);
+      const Tensor before = block.flat_range(0, kept), given = block.flat_range(kept, 2 * kept);
+      const nn::ParameterUse use = {.compute = DType::kBF16, .whole_weights = whole_weights};
+      flat.materialize(ctx_, use, gradients, given);
+      const std::vector<float> zeros(static_cast<std::size_t>(kept));
+      EXPECT_EQ(stays ? flat.weights().raw() : flat.weight_shard().raw(), given.raw());
+      EXPECT_EQ(as_floats(ctx_, given), zeros);
+      flat.draw_initial_values(ctx_, kSeed);
+      const Tensor buffer = stays ? given : ctx_.allocate({flat.extent()}, DType::kBF16);
+      gather(ctx_, flat, grid, stays ? Tensor() : buffer).wait_host();
+      EXPECT_EQ(part_of(as_floats(ctx_, buffer), {0, flat.elements()}), expected);
+      EXPECT_EQ(as_floats(ctx_, before), std::vector<float>(zeros.size(), 7.0f));
+      EXPECT_THROW(flat.materialize(ctx_, {.whole_weights = whole_weights}, gradients, given),
+                   InternalError)
+          << "of another type";
+      EXPECT_THROW(flat.materialize(ctx_, use, gradients, block), InternalError) << "too long";
+    }
+  }
+}
+
 TEST_F(FlatGroups, GatherFillsAGivenBufferUntilTheRelease) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     for (const int count : shard_counts()) {

@@ -28,7 +28,8 @@ namespace {
 //   TRIREME_EMULATED_WAITS   a file to write: how many times the host has waited for the GPU
 //   TRIREME_EMULATED_NCCL    a file to write, with the rank added to its name: the most windows,
 //                            buffers and communicators of NCCL that the rank has had, and the
-//                            number of connections that were made after its first matrix product
+//                            number of connections that were made after its first matrix product;
+//                            how many all-gathers had all memory registered, and how many not
 //   TRIREME_EMULATED_FAULT   a fault that a test plants:
 //                            no-event-wait: the host does not wait for events;
 //                            no-block-scales: the GPU has no products of e4m3;
@@ -141,8 +142,10 @@ class EmulatedGpu : public testing::FakeCuda {
       buffers_ = std::max(buffers_, nccl_->registered(Kind::kBuffer));
       communicators_ = std::max(communicators_, nccl_->alive());
       const std::size_t all = nccl_->connections();
+      const auto gathers = nccl_->places("all_gather");
       std::ofstream(nccl_file_) << windows_ << ' ' << buffers_ << ' ' << communicators_ << ' '
-                                << all - connected_.value_or(all) << '\n';
+                                << all - connected_.value_or(all) << ' ' << gathers.registered
+                                << ' ' << gathers.elsewhere << '\n';
     }
   }
 

@@ -88,7 +88,10 @@ class FlatGroup {
   // are the weights of the shard, but with ParameterUse::apart; with ParameterUse::split they are
   // the weights and more. A frozen group of a stage that trains has none in another type than fp32.
   // `gradients` as take_gradients has them; undefined if the stage or the group does not train.
-  void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
+  // The weights that stay here lie in `weights` where it is given: (extent) for whole ones, or
+  // (sharding().shard_extent()) for those of the shard, in the compute type.
+  void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients,
+                   const Tensor& weights = {});
 
   // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole
   // ones, or (sharding().shard_extent()) for those of the shard. In the latter case they must be

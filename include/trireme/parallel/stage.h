@@ -153,6 +153,9 @@ class Stage {
   // gradients of the groups that stay here and returns them in the order of groups_. They are
   // undefined if the stage or the group does not train.
   Tensors allocate_gradients(ops::Context& ctx) const;
+  // Collective over the shards. Allocates the weights of the groups that stay here and returns them
+  // in the order of groups_. They are undefined where nothing is sharded.
+  Tensors allocate_weights(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;
   StageOptions options_;
