@@ -1,6 +1,7 @@
 #include "trireme/ops/batch_norm.h"
 
 #include "ops/check.h"
+#include "ops/convolution_shape.h"
 #include "ops/device_ops.h"
 #include "ops/gpu/workspace.h"
 
@@ -18,6 +19,8 @@ void check_like(std::string_view op, std::string_view name, const Tensor& x, con
   check_shape(op, name, x, like.shape());
 }
 
+}  // namespace
+
 void check_norm(std::string_view op, const BatchNorm& norm, const Tensor& x) {
   check_columns(op, x);
   const std::int64_t columns = x.shape()[1];
@@ -27,8 +30,6 @@ void check_norm(std::string_view op, const BatchNorm& norm, const Tensor& x) {
   check_floating(op, "bias", norm.bias);
   check_shape(op, "bias", norm.bias, {columns});
 }
-
-}  // namespace
 
 void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   check_columns("batch_moments", x);

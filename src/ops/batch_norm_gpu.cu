@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/device_ops.h"
+#include "ops/gpu/batch_norm.h"
 #include "ops/gpu/column_pairs.h"
 
 namespace trireme::ops::gpu {
@@ -96,31 +97,6 @@ __global__ void __launch_bounds__(256) merge_moments_kernel(const float* parts, 
   moments[columns + i] = squares / static_cast<float>(count);
 }
 
-// A norm as kernels see it.
-struct Norm {
-  const float* moments;
-  View<Any> weight, bias;
-  float epsilon, low, high;
-};
-
-// What a thread needs of its chunk of columns.
-struct Columns {
-  float mean[kChunk], rstd[kChunk], scale[kChunk], bias[kChunk];
-
-  __device__ Columns(const Norm& norm, std::int64_t column, std::int64_t columns) {
-    const std::int64_t left = columns - column;
-    load_chunk(norm.moments + column, left, false, mean);
-    load_chunk(norm.moments + columns + column, left, false, rstd);
-    norm.weight.load(column, left, false, scale);
-    norm.bias.load(column, left, false, bias);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      rstd[i] = 1.0f / sqrtf(rstd[i] + norm.epsilon);
-      scale[i] *= rstd[i];
-    }
-  }
-};
-
 template <class T>
 __global__ void __launch_bounds__(256)
     batch_norm_kernel(Norm norm, View<T> x, View<T> residual, View<T> y, Extents extents) {
@@ -134,9 +110,7 @@ __global__ void __launch_bounds__(256)
     if (residual.defined()) residual.load(begin, left, extents.vector, rest);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const float sum = (values[i] - at.mean[i]) * at.scale[i] + at.bias[i] + rest[i];
-      const float above = sum < norm.low ? norm.low : sum;
-      values[i] = above > norm.high ? norm.high : above;
+      values[i] = norm.clamped((values[i] - at.mean[i]) * at.scale[i] + at.bias[i] + rest[i]);
     }
     y.store(begin, left, extents.vector, values);
   });
@@ -152,7 +126,7 @@ __device__ inline void clamp_gradient(const Norm& norm, const Columns& at,
   for (int i = 0; i < kChunk; ++i) {
     x[i] -= at.mean[i];
     const float made = kHasY ? out[i] : x[i] * at.scale[i] + at.bias[i];
-    if (made <= norm.low || made >= norm.high) dy[i] = 0.0f;
+    if (!norm.passes(made)) dy[i] = 0.0f;
   }
 }
 
@@ -242,15 +216,6 @@ __global__ void __launch_bounds__(256)
     }
     dx.store(begin, left, extents.vector, g);
   });
-}
-
-Norm norm_of(const BatchNorm& norm) {
-  return {device_data<float>(norm.moments),
-          View<Any>(norm.weight),
-          View<Any>(norm.bias),
-          norm.epsilon,
-          norm.clamp.low,
-          norm.clamp.high};
 }
 
 template <class T>

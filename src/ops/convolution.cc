@@ -12,11 +12,11 @@
 
 #include "ops/check.h"
 #include "ops/convolution_engine.h"
+#include "ops/convolution_shape.h"
 #include "ops/device_ops.h"
 #include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
-namespace {
 
 void check_shape_of(std::string_view op, const ConvolutionShape& s) {
   TRIREME_CHECK(
@@ -30,7 +30,6 @@ void check_shape_of(std::string_view op, const ConvolutionShape& s) {
                   s.stride, s.padding, s.groups));
 }
 
-// `like` decides the type.
 void check_typed(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape,
                  const Tensor& like) {
   check_floating(op, name, x);
@@ -38,13 +37,15 @@ void check_typed(std::string_view op, std::string_view name, const Tensor& x, co
   check_dtype(op, name, x, {like.dtype()});
 }
 
-bool by_library(const Context& ctx, const ConvolutionKind& kind) {
-  return ctx.convolution && ctx.convolution->why_not(ctx, kind).empty();
-}
-
 double flops_of(const ConvolutionShape& s) {
   return 2.0 * static_cast<double>(s.out_pixels()) * static_cast<double>(s.out_channels) *
          static_cast<double>(s.taps() * s.group_channels());
+}
+
+namespace {
+
+bool by_library(const Context& ctx, const ConvolutionKind& kind) {
+  return ctx.convolution && ctx.convolution->why_not(ctx, kind).empty();
 }
 
 void call_library(Context& ctx, const ConvolutionShape& shape, std::string_view name,
@@ -168,10 +169,6 @@ class Products {
   std::int64_t samples_;
 };
 
-Tensor pixels_of(const Tensor& x) {
-  return x.reshape({x.shape().rows(), x.shape()[-1]});
-}
-
 }  // namespace
 
 void convolution(Context& ctx, const ConvolutionShape& shape, const Tensor& x, const Tensor& weight,
@@ -190,7 +187,7 @@ void convolution(Context& ctx, const ConvolutionShape& shape, const Tensor& x, c
   } else {
     Products(ctx, shape).forward(x, weight, y);
   }
-  if (bias.defined()) add_bias(ctx, pixels_of(y), bias);
+  if (bias.defined()) add_bias(ctx, pixel_rows(y), bias);
 }
 
 void convolution_backward_input(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
@@ -217,7 +214,7 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
   check_typed("convolution_backward_weight", "x", x, shape.input(), dy);
   if (dbias.defined()) {
     check_fp32("convolution_backward_weight", "dbias", dbias, {shape.out_channels});
-    add_column_sums(ctx, pixels_of(dy), dbias);
+    add_column_sums(ctx, pixel_rows(dy), dbias);
   }
   if (!dweight.defined()) return;
   check_fp32("convolution_backward_weight", "dweight", dweight, shape.weight());

@@ -2,7 +2,6 @@
 // others. A thread takes eight channels of a pixel.
 #include "ops/device_ops.h"
 #include "ops/gpu/depthwise.h"
-#include "ops/gpu/reduce.h"
 #include "ops/window.h"
 
 namespace trireme::ops::gpu {
@@ -136,25 +135,6 @@ __global__ void __launch_bounds__(256)
       used);
 }
 
-// dweight (channels, taps) += the sums of parts (taps, count, channels); blockIdx.y is the tap.
-constexpr int kLinesOfParts = 32;
-__global__ void __launch_bounds__(32 * kLinesOfParts)
-    add_taps_kernel(const float* parts, std::int64_t count, std::int64_t channels, float* dweight) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  const std::int64_t tap = blockIdx.y, taps = gridDim.y;
-  const float sum =
-      sum_of_parts<kLinesOfParts>(parts + tap * count * channels, count, channels, column);
-  if (threadIdx.y == 0 && column < channels) dweight[column * taps + tap] += sum;
-}
-
-void add_taps(Context& ctx, const Tensor& parts, const Tensor& dweight) {
-  const std::int64_t taps = parts.shape()[0], channels = parts.shape()[2];
-  launch(add_taps_kernel, dim3(extent(blocks_for(channels, 32)), extent(taps)),
-         dim3(32, kLinesOfParts), 0, ctx.stream,
-         static_cast<const float*>(device_data<float>(parts)), parts.shape()[1], channels,
-         device_data<float>(dweight));
-}
-
 // Chunks of a group's channels and of all channels are aligned.
 bool groups_fit(std::initializer_list<const Tensor*> tensors, const ConvolutionShape& shape) {
   return vectors_fit(tensors, shape.group_channels()) && shape.in_channels % kChunk == 0;
@@ -200,7 +180,7 @@ void fold(Context& ctx, const ConvolutionShape& shape, const Tensor& patches, st
 
 void depthwise(Context& ctx, const ConvolutionShape& shape, const Tensor& x, const Tensor& weight,
                const Tensor& y) {
-  if (DepthwiseTiles::fit(shape)) return depthwise_tiles(ctx, shape, x, weight, y);
+  if (DepthwiseTiles::fit(shape)) return depthwise_tiles(ctx, shape, x, weight, y, NoNorms());
   const Picture p = picture_of(shape, 0, vectors_fit({&x, &y}, shape.in_channels));
   with_type({&x, &weight, &y}, [&](auto type) {
     using T = decltype(type);
@@ -211,7 +191,7 @@ void depthwise(Context& ctx, const ConvolutionShape& shape, const Tensor& x, con
 void depthwise_backward_input(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                               const Tensor& weight, const Tensor& dx) {
   if (DepthwiseTiles::fit(shape)) {
-    return depthwise_backward_tiles(ctx, shape, dy, Tensor(), weight, dx, Tensor());
+    return depthwise_backward_tiles(ctx, shape, dy, Tensor(), weight, dx, Tensor(), NoNorms());
   }
   const Picture p = picture_of(shape, 0, vectors_fit({&dy, &dx}, shape.in_channels));
   with_type({&dy, &weight, &dx}, [&](auto type) {
@@ -225,7 +205,7 @@ void depthwise_backward_weight(Context& ctx, const ConvolutionShape& shape, cons
                                const Tensor& x, const Tensor& dweight) {
   const Tensor parts = parts_of_taps(ctx, shape);
   if (DepthwiseTiles::fit(shape)) {
-    depthwise_backward_tiles(ctx, shape, dy, x, Tensor(), Tensor(), parts);
+    depthwise_backward_tiles(ctx, shape, dy, x, Tensor(), Tensor(), parts, NoNorms());
     return add_taps(ctx, parts, dweight);
   }
   const std::int64_t pixels = shape.out_pixels(), channels = shape.in_channels;
@@ -248,7 +228,7 @@ void depthwise_backward(Context& ctx, const ConvolutionShape& shape, const Tenso
     return depthwise_backward_weight(ctx, shape, dy, x, dweight);
   }
   const Tensor parts = parts_of_taps(ctx, shape);
-  depthwise_backward_tiles(ctx, shape, dy, x, weight, dx, parts);
+  depthwise_backward_tiles(ctx, shape, dy, x, weight, dx, parts, NoNorms());
   add_taps(ctx, parts, dweight);
 }
 

@@ -20,6 +20,7 @@
 #include "trireme/ops/head_norm.h"
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/norm.h"
+#include "trireme/ops/normed_depthwise.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/ops/pooling.h"
 #include "trireme/ops/quantize.h"

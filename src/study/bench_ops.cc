@@ -14,6 +14,7 @@
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
+#include "trireme/ops/normed_depthwise.h"
 #include "trireme/ops/pooling.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
@@ -307,7 +308,10 @@ class OpsBench {
   void measure_all(const models::ConvolutionSizes& sizes) {
     const ops::ConvolutionShape& shape = sizes.shape;
     const std::string name = shape.depthwise() ? "depthwise" : "convolution";
-    if (!any_wanted({name, name + "_dx", name + "_dw", name + "_backward"})) return;
+    if (!any_wanted({name, name + "_dx", name + "_dw", name + "_backward", name + "_normed",
+                     name + "_normed_backward"})) {
+      return;
+    }
     const Tensor x = tensor(shape.input()), y = tensor(shape.output());
     const Tensor w = tensor(shape.weight()), dw = floats(shape.weight());
     const std::string text =
@@ -326,6 +330,18 @@ class OpsBench {
     const Tensor dx = tensor(shape.input());
     measure({name + "_backward", text, 0.0, 2.0 * flops, bytes_of({y, x, w, dx, dw, dw})},
             [&] { ops::convolution_backward(ctx_, shape, y, x, w, dx, dw); });
+    if (!ops::depthwise_takes_norms(ctx_, shape)) return;
+    const std::int64_t channels = shape.in_channels;
+    const Tensor moments = floats({2, channels}), pairs = floats({2, channels});
+    const ops::BatchNorm norm{.moments = moments,
+                              .weight = tensor({channels}),
+                              .bias = tensor({channels}),
+                              .clamp = ops::kRelu6};
+    ops::batch_moments(ctx_, x.reshape({x.shape().rows(), channels}), moments);
+    measure({name + "_normed", text, 0.0, flops, bytes_of({x, w, y})},
+            [&] { ops::normed_depthwise(ctx_, shape, norm, x, w, y, pairs); });
+    measure({name + "_normed_backward", text, 0.0, 2.0 * flops, bytes_of({y, x, w, dx, dw, dw})},
+            [&] { ops::normed_depthwise_backward(ctx_, shape, norm, y, x, w, dx, pairs, dw); });
   }
 
   void measure_all(const models::BatchNormSizes& sizes) {

@@ -181,6 +181,13 @@ inline Tensor parts_of_taps(Context& ctx, const ConvolutionShape& shape) {
   return ctx.allocate({shape.taps(), parts, shape.in_channels}, DType::kF32, MemoryUse::kWorkspace);
 }
 
+// Two values of each channel over the tiles, and the pixels of each part (tile_norms.h):
+// (parts, 3, channels), with channels that fill up the last group.
+inline Tensor parts_of_tiles(Context& ctx, const DepthwiseTiles& tiles) {
+  return ctx.allocate({tiles.parts, 3, std::int64_t{tiles.groups} * tiles.channels}, DType::kF32,
+                      MemoryUse::kWorkspace);
+}
+
 // What a classification keeps: the loss of each row, its largest logit and its sum of exponentials.
 inline Tensor losses_of_rows(Context& ctx, std::int64_t rows) {
   return ctx.allocate({3, rows}, DType::kF64, MemoryUse::kWorkspace);

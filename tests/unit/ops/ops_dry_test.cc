@@ -23,6 +23,7 @@
 #include "trireme/ops/lengths.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
+#include "trireme/ops/normed_depthwise.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/ops/pooling.h"
 #include "trireme/ops/quantize.h"
@@ -181,6 +182,13 @@ const Family kFamilies[] = {
                     z = o.typed(wide.output());
        ops::convolution_backward_weight(ctx, wide, z, x, dw, {});
        ops::convolution_backward(ctx, wide, z, x, w, o.typed(wide.input()), dw);
+       const ops::BatchNorm norm{o.fp32({2, 40}), o.typed({40}), o.typed({40}), 1e-5f, ops::kRelu6};
+       const Tensor pairs = o.fp32({2, 40}), dx = o.typed(shape.input());
+       ops::normed_depthwise(ctx, shape, {}, x, weight, y, {});
+       ops::normed_depthwise(ctx, shape, norm, x, weight, y, pairs);
+       ops::normed_depthwise_backward(ctx, shape, norm, y, x, weight, dx, pairs, dweight);
+       ops::normed_depthwise_backward(ctx, shape, norm, y, x, weight, dx, pairs, {});
+       ops::normed_depthwise_backward(ctx, shape, norm, y, x, weight, {}, {}, dweight);
      }},
     {"convolution",
      [](Context& ctx, const Operands& o) {
