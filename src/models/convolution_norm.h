@@ -45,7 +45,13 @@ class ConvolutionNorm {
               {.channels = sizes.out, .epsilon = kEpsilon, .clamp = clamp, .replicas = replicas}) {}
 
   nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const {
-    return norm_.forward(tape, batch, convolution_.forward(tape, x));
+    return norm_.forward(tape, batch, convolution_, x);
+  }
+  // The same of what `before` makes of x.
+  nn::Value forward_after(nn::Tape& tape, const nn::MicroBatch& batch,
+                          const ConvolutionNorm& before, const nn::Value& x) const {
+    return norm_.forward(tape, batch, convolution_, before.convolution_.forward(tape, x),
+                         &before.norm_);
   }
   // The same with `residual` added before the clamp.
   nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x,

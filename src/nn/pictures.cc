@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/normed_depthwise.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/tensor/copy.h"
 
@@ -42,18 +43,26 @@ Convolution::Convolution(const LayerContext& context, const Options& options)
   if (options.bias) bias_ = &add_channels(context, "bias", options.out, 0.0f);
 }
 
+ops::ConvolutionShape Convolution::shape_of(const Value& x) const {
+  return {x.shape()[0],    x.shape()[1],    x.shape()[2],    options_.in,      options_.out,
+          options_.kernel, options_.kernel, options_.stride, options_.padding, options_.groups};
+}
+
 Value Convolution::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
-  const ops::ConvolutionShape shape{
-      x.shape()[0],    x.shape()[1],    x.shape()[2],    options_.in,      options_.out,
-      options_.kernel, options_.kernel, options_.stride, options_.padding, options_.groups};
+  const ops::ConvolutionShape shape = shape_of(x);
   const Tensor y = ctx.allocate(shape.output(), x.dtype());
   ops::convolution(ctx, shape, x.tensor(), weight_->weight(), bias_ ? bias_->weight() : Tensor(),
                    y);
+  return record(tape, x, y);
+}
+
+Value Convolution::record(Tape& tape, const Value& x, const Tensor& y) const {
+  const ops::ConvolutionShape shape = shape_of(x);
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
   Tape::InputGradient both;
-  if (!bias_ && ops::convolution_backward_is_one_pass(ctx, shape)) {
+  if (!bias_ && ops::convolution_backward_is_one_pass(tape.context(), shape)) {
     both = [slot = x.slot(), x = x.kept(), shape, this](Tape& t, const Tensor& dy) {
       const Tensor dx = t.context().allocate(shape.input(), dy.dtype());
       ops::convolution_backward(t.context(), shape, dy, x.tensor(t.context()), weight_->weight(),
@@ -87,12 +96,79 @@ BatchNorm::BatchNorm(const LayerContext& context, StateSet& states, const Option
                             .together = sharing()})) {}
 
 Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
-  return normalize(tape, batch, x, Value());
+  return normalize(tape, batch, x, Value(), Tensor());
 }
 
 Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Value& x,
                          const Value& residual) const {
-  return normalize(tape, batch, x, residual);
+  return normalize(tape, batch, x, residual, Tensor());
+}
+
+Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Convolution& convolution,
+                         const Value& x, const BatchNorm* before) const {
+  ops::Context& ctx = tape.context();
+  const ops::ConvolutionShape shape = convolution.shape_of(x);
+  if (convolution.bias_ || !ops::depthwise_takes_norms(ctx, shape)) {
+    const Value in = before ? before->forward(tape, batch, x) : x;
+    return forward(tape, batch, convolution.forward(tape, in));
+  }
+  ops::BatchNorm norm_before;
+  if (before) norm_before = before->norm(before->moments_for(tape, batch, x, Tensor()));
+  const Tensor y = ctx.allocate(shape.output(), x.dtype());
+  const Tensor own = batch.training ? ctx.allocate({2, options_.channels}, DType::kF32) : Tensor();
+  ops::normed_depthwise(ctx, shape, norm_before, x.tensor(), convolution.weight_->weight(), y, own);
+  if (!before) return normalize(tape, batch, convolution.record(tape, x, y), Value(), own);
+  const Pass pass{x, false, GradientSlot(), norm_before.moments, Tensor(), batch.training};
+  return normalize(tape, batch, before->record_convolved(tape, pass, convolution, y), Value(), own);
+}
+
+Value BatchNorm::record_convolved(Tape& tape, const Pass& pass, const Convolution& convolution,
+                                  const Tensor& y) const {
+  // The sums serve both gradients.
+  const auto made = std::make_shared<Tensor>();
+  // What weight gradients read that come later, when there may be no weights.
+  const auto later = std::make_shared<ops::BatchNorm>();
+  // Returns the gradient of what this norm made, and makes the sums. dweight may be undefined.
+  const auto backward = [pass, made, weight = convolution.weight_,
+                         shape = convolution.shape_of(pass.x),
+                         this](Tape& t, const Tensor& dy, const Tensor& dweight) {
+    ops::Context& ctx = t.context();
+    const Tensor dnormed = ctx.allocate(shape.input(), dy.dtype());
+    *made = ctx.allocate({2, options_.channels}, DType::kF32);
+    ops::normed_depthwise_backward(ctx, shape, norm(pass.moments), dy, pass.x.tensor(),
+                                   weight->weight(), dnormed, *made, dweight);
+    return dnormed;
+  };
+  return tape.record(
+      y, {pass.x},
+      [pass, made, later, backward, weight = convolution.weight_, this](Tape& t, const Tensor& dy) {
+        const Tensor dnormed = backward(t, dy, Tensor());
+        backward_input(t, pass, *made, dnormed);
+        if (!weight->trains()) return;
+        *later = norm(pass.moments);
+        for (Tensor* tensor : {&later->weight, &later->bias}) {
+          const Tensor copy = t.context().allocate(tensor->shape(), tensor->dtype());
+          ops::cast(t.context(), *tensor, copy);
+          *tensor = copy;
+        }
+      },
+      {weight_, bias_, convolution.weight_},
+      [pass, made, later, backward, weight = convolution.weight_,
+       shape = convolution.shape_of(pass.x), this](Tape& t, const Tensor& dy) {
+        if (weight->trains()) {
+          ops::normed_depthwise_backward(
+              t.context(), shape, later->moments.defined() ? *later : norm(pass.moments), dy,
+              pass.x.tensor(), Tensor(), Tensor(), Tensor(), weight->gradient());
+        }
+        if (!weight_->trains() && !bias_->trains()) return;
+        if (!made->defined()) backward(t, dy, Tensor());
+        add_weight_gradients(t, *made);
+      },
+      [pass, made, backward, weight = convolution.weight_, this](Tape& t, const Tensor& dy) {
+        const Tensor dnormed = backward(t, dy, weight->trains() ? weight->gradient() : Tensor());
+        backward_input(t, pass, *made, dnormed);
+        add_weight_gradients(t, *made);
+      });
 }
 
 ops::BatchNorm BatchNorm::norm(const Tensor& moments) const {
@@ -106,31 +182,39 @@ void BatchNorm::propose(ops::Context& ctx, const MicroBatch& batch, const Tensor
   running_->propose(ctx, batch.place, 1, moments.rows(1, 2), rows > 1 ? n / (n - 1.0f) : 1.0f);
 }
 
-Tensor BatchNorm::moments_of(ops::Context& ctx, const Tensor& rows) const {
-  const Tensor moments = ctx.allocate({2, options_.channels}, DType::kF32);
-  ops::batch_moments(ctx, rows, moments);
-  if (sharing() == 1) return moments;
+Tensor BatchNorm::shared_moments(ops::Context& ctx, const Tensor& own) const {
+  if (sharing() == 1) return own;
   // Moments are merged, so no digits cancel as in a sum of squares. The communicator is the norms'
   // own, so they wait for no reduction of gradients.
   const Tensor parts = ctx.allocate({sharing(), 2, options_.channels}, DType::kF32);
   options_.replicas
-      ->all_gather(ctx.stream, moments.reshape({moments.elements()}),
-                   parts.reshape({parts.elements()}))
+      ->all_gather(ctx.stream, own.reshape({own.elements()}), parts.reshape({parts.elements()}))
       .wait_on(ctx.stream);
-  ops::merge_batch_moments(ctx, parts, moments);
+  ops::merge_batch_moments(ctx, parts, own);
+  return own;
+}
+
+Tensor BatchNorm::moments_for(Tape& tape, const MicroBatch& batch, const Value& x,
+                              const Tensor& own) const {
+  if (!batch.training) return running_->value();
+  ops::Context& ctx = tape.context();
+  const Tensor rows = pixel_rows(x.tensor());
+  Tensor moments = own;
+  if (!own.defined()) {
+    moments = ctx.allocate({2, options_.channels}, DType::kF32);
+    ops::batch_moments(ctx, rows, moments);
+  }
+  moments = shared_moments(ctx, moments);
+  // Only one of the forwards of a micro-batch records.
+  if (tape.recording()) propose(ctx, batch, moments, rows.shape()[0] * sharing());
   return moments;
 }
 
 Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
-                           const Value& residual) const {
+                           const Value& residual, const Tensor& own) const {
   ops::Context& ctx = tape.context();
   const Tensor in = pixel_rows(x.tensor());
-  Tensor moments = running_->value();
-  if (batch.training) {
-    moments = moments_of(ctx, in);
-    // Only one of the forwards of a micro-batch records.
-    if (tape.recording()) propose(ctx, batch, moments, in.shape()[0] * sharing());
-  }
+  const Tensor moments = moments_for(tape, batch, x, own);
   const Tensor y = ctx.allocate(x.shape(), x.dtype());
   ops::batch_norm(ctx, norm(moments), in, pixel_rows(residual.tensor()), pixel_rows(y));
   const bool needs_y = residual.tensor().defined() && options_.clamp.cuts();
@@ -147,14 +231,7 @@ Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
       {weight_, bias_},
       [pass, made, this](Tape& t, const Tensor& dy) {
         if (!made->defined()) *made = sums(t.context(), pass, dy);
-        const Shape channels = {options_.channels};
-        const auto add = [&](const Parameter& parameter, std::int64_t row) {
-          if (!parameter.trains()) return;
-          const Tensor sum = made->rows(row, row + 1).reshape(channels);
-          ops::add(t.context(), parameter.gradient(), sum, parameter.gradient());
-        };
-        add(*bias_, 0);
-        add(*weight_, 1);
+        add_weight_gradients(t, *made);
       });
   if (residual.tensor().defined()) return normed;
   return tape.can_remake(normed, [pass, this](ops::Context& c) {
@@ -170,6 +247,16 @@ Tensor BatchNorm::sums(ops::Context& ctx, const Pass& pass, const Tensor& dy) co
   ops::batch_norm_backward_sums(ctx, norm(pass.moments), pixel_rows(dy),
                                 pixel_rows(pass.x.tensor()), pixel_rows(pass.y), both);
   return both;
+}
+
+void BatchNorm::add_weight_gradients(Tape& tape, const Tensor& sums) const {
+  const auto add = [&](const Parameter& parameter, std::int64_t row) {
+    if (!parameter.trains()) return;
+    const Tensor sum = sums.rows(row, row + 1).reshape({options_.channels});
+    ops::add(tape.context(), parameter.gradient(), sum, parameter.gradient());
+  };
+  add(*bias_, 0);
+  add(*weight_, 1);
 }
 
 void BatchNorm::backward_input(Tape& tape, const Pass& pass, const Tensor& sums,

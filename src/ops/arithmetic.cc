@@ -52,6 +52,10 @@ constexpr ArithmeticChange kChanges[] = {
      "on GPUs without tensor ranks the residual is added within the last product of MLPs, and of "
      "attention where no norm follows",
      is_on_gpu},
+    {8,
+     "on GPUs the moments of what depthwise convolutions of 3 x 3 make, and the sums of the "
+     "gradients of norms before them, add up in another order",
+     has_batch_norms_on_gpu},
 };
 
 }  // namespace

@@ -69,7 +69,9 @@ class Expanding : public nn::Block {
         depthwise_(layer(build, parameters_, "depthwise"), states_, {24, 24, 3, 1, 1, 24}, kCuts,
                    replicas) {}
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
-    return {in[0], depthwise_.forward(tape, batch, expand_.forward(tape, batch, in[0]))};
+    const nn::Value expanded = expand_.convolution.forward(tape, in[0]);
+    return {in[0],
+            depthwise_.norm.forward(tape, batch, depthwise_.convolution, expanded, &expand_.norm)};
   }
 
  private:

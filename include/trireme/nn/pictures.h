@@ -31,6 +31,11 @@ class Convolution {
   Value forward(Tape& tape, const Value& x) const;
 
  private:
+  friend class BatchNorm;
+  ops::ConvolutionShape shape_of(const Value& x) const;
+  // Records that y was made of x.
+  Value record(Tape& tape, const Value& x, const Tensor& y) const;
+
   Options options_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
@@ -57,6 +62,11 @@ class BatchNorm {
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
   // The same with `residual` added before the clamp.
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual) const;
+  // The norm of a convolution of x, or, with `before`, of what that norm makes of x: what the calls
+  // one after the other return. Where ops::depthwise_takes_norms, the convolution's kernels do a
+  // part of the norms' work, and what `before` makes is not kept.
+  Value forward(Tape& tape, const MicroBatch& batch, const Convolution& convolution, const Value& x,
+                const BatchNorm* before = nullptr) const;
 
  private:
   // What the backward needs.
@@ -68,15 +78,23 @@ class BatchNorm {
     Tensor y;  // if it cannot be made again from x
     bool of_batch;
   };
-  Value normalize(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual) const;
+  // `own`: the moments of x, or undefined.
+  Value normalize(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual,
+                  const Tensor& own) const;
+  // Records that y is a convolution of what this norm makes of pass.x.
+  Value record_convolved(Tape& tape, const Pass& pass, const Convolution& convolution,
+                         const Tensor& y) const;
   // How many replicas share moments.
   int sharing() const { return options_.replicas ? options_.replicas->size() : 1; }
-  Tensor moments_of(ops::Context& ctx, const Tensor& rows) const;
+  // The moments that x is normalised with. In training they are proposed for the running ones.
+  Tensor moments_for(Tape& tape, const MicroBatch& batch, const Value& x, const Tensor& own) const;
+  Tensor shared_moments(ops::Context& ctx, const Tensor& own) const;
   void propose(ops::Context& ctx, const MicroBatch& batch, const Tensor& moments,
                std::int64_t rows) const;
   ops::BatchNorm norm(const Tensor& moments) const;
   // The gradients of bias and weight (2, C), of this replica's rows.
   Tensor sums(ops::Context& ctx, const Pass& pass, const Tensor& dy) const;
+  void add_weight_gradients(Tape& tape, const Tensor& sums) const;
   void backward_input(Tape& tape, const Pass& pass, const Tensor& sums, const Tensor& dy) const;
 
   Options options_;

@@ -39,9 +39,9 @@ class InvertedResidualBlock : public nn::Block {
   }
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
-    nn::Value x = in[0];  // (B, H, W, C)
-    if (expand_) x = expand_->forward(tape, batch, x);
-    x = depthwise_->forward(tape, batch, x);
+    // (B, H, W, C)
+    const nn::Value x = expand_ ? depthwise_->forward_after(tape, batch, *expand_, in[0])
+                                : depthwise_->forward(tape, batch, in[0]);
     if (adds_) return {project_->forward(tape, batch, x, in[0])};
     return {project_->forward(tape, batch, x)};
   }
