@@ -58,5 +58,30 @@ TEST(StatesOfCapturedSteps, ChangeWhereTheStepIsNotSkipped) {
   EXPECT_TRUE(steps == train(false)) << "without capture the states are others";
 }
 
+// Norms over replicas, whose moments and sums come from the kernels of a depthwise convolution. The
+// last one: there is no way back from the device.
+TEST(StatesOfReplicas, AreThoseOfACpu) {
+  const int replicas = runtime().size();
+  parallel::StepOptions options;
+  options.work = parallel::WorkSplit::even(4, replicas, {.dealt = true});
+  std::vector<parallel::StepResult> expected;
+  PictureTraining cpu({replicas, 1, 1}, options, picture_plan(true));
+  for (int step = 0; step < 2; ++step) expected.push_back(cpu.train(step));
+  const std::map<std::string, Values> states = cpu.states();
+  const ops::Context ctx = make_test_context();
+  runtime().use_device(ctx.cuda, 0, DeviceBackend::kMpi);
+  const Runtime::DeviceUse use(runtime());
+  PictureTraining gpu({replicas, 1, 1}, options, picture_plan(true), ctx);
+  for (int step = 0; step < 2; ++step) {
+    const parallel::StepResult got = gpu.train(step);
+    const parallel::StepResult& of_cpu = expected[static_cast<std::size_t>(step)];
+    EXPECT_NEAR(got.loss, of_cpu.loss, 2e-5 * of_cpu.loss);
+    EXPECT_NEAR(got.gradient_norm, of_cpu.gradient_norm, 1e-4 * of_cpu.gradient_norm);
+  }
+  for (const auto& [name, values] : gpu.states()) {
+    EXPECT_LT(relative_error(values, states.at(name)), 1e-4) << name;
+  }
+}
+
 }  // namespace
 }  // namespace trireme::testing
