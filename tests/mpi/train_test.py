@@ -1326,7 +1326,8 @@ class Train(unittest.TestCase):
 
     def test_a_folder_that_is_removed_under_a_run(self):
         for run, gone in (("half-gone", "half-gone/checkpoints"), ("gone", "gone")):
-            process = subprocess.Popen(launch(2, *self.arguments(run, "--grid.data", "2", "--run.steps", "100000")),
+            process = subprocess.Popen(launch(2, *self.arguments(run, "--grid.data", "2", "--run.steps", "100000",
+                                                                "--comm.timeout", "5")),
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(process.kill)
             self.wait_for_steps(run, process, 3)
