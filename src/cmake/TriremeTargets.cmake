@@ -1,5 +1,5 @@
 # What most files include is parsed once for all targets of one level of optimisation. The thread
-# sanitizer's build does without, so that a file that forgets an include of its own fails there.
+# sanitizer's build does without, so that most files that forget an include of their own fail there.
 set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <fstream>
     <functional> <map> <memory> <mutex> <numeric> <optional> <span> <sstream> <string> <string_view>
     <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
