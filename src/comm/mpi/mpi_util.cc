@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_util.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <iterator>
 #include <mutex>
@@ -8,9 +9,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include "trireme/base/error.h"
+
+#include "comm/mpi/backoff.h"
 
 namespace trireme {
 
@@ -60,11 +62,13 @@ void check_message(int code, std::string_view what, MPI_Comm comm, int peer) {
 }
 
 void wait_yielding(MPI_Request& request, std::string_view what) {
+  Backoff backoff(Backoff::kWhileWaiting);
   int done = 0;
   while (true) {
+    const std::int64_t poll = now_ns();
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done != 0) return;
-    sched_yield();
+    backoff.step(false, poll);
   }
 }
 

@@ -16,8 +16,8 @@ void check_mpi(int code, std::string_view what);
 // two ranks only a lost connection can fail.
 void check_message(int code, std::string_view what, MPI_Comm comm, int peer);
 
-// Tests and yields until the request is done. A blocking MPI call would spin, which is ruinous with
-// more ranks than cores.
+// Tests until the request is done, and yields or naps between tests (backoff.h). A blocking MPI
+// call would spin, which is ruinous with more ranks than cores.
 void wait_yielding(MPI_Request& request, std::string_view what);
 
 // Takes over requests that nobody will wait for, and what owns the memory that MPI uses for them.

@@ -6,42 +6,15 @@
 #include <iterator>
 #include <utility>
 
-#include <sched.h>
 #include <unistd.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/thread.h"
 
+#include "comm/mpi/backoff.h"
+
 namespace trireme {
 namespace {
-
-// Paces polling while the host computes: yields for a while after something happened, then sleeps
-// for longer and longer.
-class Backoff {
- public:
-  void step(bool moved) {
-    if (moved) {
-      last_ns_ = now_ns();
-      nap_us_ = kShortestNapUs;
-    } else if (now_ns() - last_ns_ < kYieldNs) {
-      sched_yield();
-    } else {
-      usleep(nap_us_);
-      nap_us_ = std::min(nap_us_ * 2, kLongestNapUs);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kYieldNs = 50'000;
-  static constexpr useconds_t kShortestNapUs = 20;
-  static constexpr useconds_t kLongestNapUs = 200;
-
-  std::int64_t last_ns_ = now_ns();
-  useconds_t nap_us_ = kShortestNapUs;
-};
-
-// MPI may move data inside a test without telling us. A poll that took this long has moved some.
-constexpr std::int64_t kBusyTestNs = 4'000;
 
 // To wake the thread costs as much as a short message where ranks share cores. So submit lets it
 // sleep where hosts have waited at once for the last operations of the kind, and thus drive them
@@ -157,8 +130,11 @@ bool ProgressEngine::drain(double seconds) {
 // The caller's thread advances the tasks itself, so no thread has to be woken when they are done.
 void ProgressEngine::wait(State& state, std::int64_t begin) {
   ++waiting_hosts_;
+  Backoff backoff(Backoff::kWhileWaiting);
   while (!state.done()) {
-    if (!try_advance() && !state.done()) sched_yield();
+    const std::int64_t poll = now_ns();
+    const bool moved = try_advance();
+    if (!state.done()) backoff.step(moved, poll);
   }
   bool wake = false;
   {
@@ -260,7 +236,7 @@ void ProgressEngine::sleep(std::unique_lock<std::mutex>& inbox) {
 }
 
 void ProgressEngine::poll() {
-  Backoff backoff;
+  Backoff backoff(Backoff::kBesideComputation);
   while (!stopping_ && wanted()) {
     const std::int64_t begin = now_ns();
     bool moved = false;
@@ -269,7 +245,7 @@ void ProgressEngine::poll() {
       if (unprepared_) return;  // run() will call prepare_
       moved = lock && advance_all();
     }
-    backoff.step(moved || now_ns() - begin > kBusyTestNs);
+    backoff.step(moved, begin);
   }
 }
 
