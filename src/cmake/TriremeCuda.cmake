@@ -152,8 +152,9 @@ endif()
 
 # trireme_cuda_sources(TARGET CUDA file... [WITHOUT file...])
 # Adds the files of CUDA, .cu by nvcc and others by the C++ compiler, or those that stand in for
-# them in a build without it. Both see the toolkit's headers, cuBLASLt's, cuDNN's, NCCL's and CUPTI's
-# among them.
+# them in a build without it. The former see the toolkit's headers, those for C++ also cuBLASLt's,
+# cuDNN's, NCCL's and CUPTI's. The target's other files do not: their commands are those of a build
+# without CUDA, and so the compiler cache serves both.
 function(trireme_cuda_sources target)
   cmake_parse_arguments(ARG "" "" "CUDA;WITHOUT" ${ARGN})
   if(NOT TRIREME_HAVE_CUDA)
@@ -161,10 +162,17 @@ function(trireme_cuda_sources target)
     return()
   endif()
   target_sources(${target} PRIVATE ${ARG_CUDA})
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
-  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS}
-    ${TRIREME_CUBLASLT_INCLUDE_DIR}
-    $<$<BOOL:${TRIREME_HAVE_NCCL}>:${TRIREME_NCCL_INCLUDE_DIR}>
-    $<$<BOOL:${TRIREME_HAVE_CUDNN}>:${TRIREME_CUDNN_INCLUDE_DIR}>
-    $<$<BOOL:${TRIREME_HAVE_CUPTI}>:${TRIREME_CUPTI_INCLUDE_DIR}>)
+  target_link_libraries(${target} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)
+  set(folders ${CUDAToolkit_INCLUDE_DIRS} ${TRIREME_CUBLASLT_INCLUDE_DIR})
+  foreach(part IN ITEMS NCCL CUDNN CUPTI)
+    if(TRIREME_HAVE_${part})
+      list(APPEND folders ${TRIREME_${part}_INCLUDE_DIR})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  list(TRANSFORM folders PREPEND -isystem)
+  list(FILTER ARG_CUDA EXCLUDE REGEX "\\.cu$")  # nvcc knows its own headers
+  if(ARG_CUDA)
+    set_property(SOURCE ${ARG_CUDA} APPEND PROPERTY COMPILE_OPTIONS ${folders})
+  endif()
 endfunction()
