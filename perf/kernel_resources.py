@@ -34,7 +34,7 @@ OPERATIONS = [
     ("add", "element", "3e", "1"),
     ("scale", "element", "2e", "1"),
     ("add_bias", "element", "2e", "1"),
-    ("add_column_sums", "element", "e", "1"),
+    ("add_column_sums", "element", "e; nothing in the backward of a layer norm of 16 bits", "1"),
     ("gelu / backward", "element", "2e / 3e", "about 20 / 30"),
     ("gelu_erf / backward", "element", "2e / 3e", "about 25 / 35"),
     ("clamp / backward", "element", "2e / 3e", "2"),
@@ -151,7 +151,8 @@ def short_name(symbol):
             end = at
             break
     name = re.sub(r"^void ", "", name[:end])
-    for cpp, short in (("BFloat16", "bf16"), ("Half", "fp16"), ("float", "fp32")):
+    for cpp, short in (("BFloat16", "bf16"), ("Half", "fp16"), ("float", "fp32"),
+                       ("(RowParts)", "parts ")):
         name = name.replace(cpp, short)
     return name
 

@@ -56,6 +56,7 @@ constexpr ArithmeticChange kChanges[] = {
      "on GPUs the moments of what depthwise convolutions of 3 x 3 make, and the sums of the "
      "gradients of norms before them, add up in another order",
      has_batch_norms_on_gpu},
+    {9, "on GPUs the gradients of biases add up in another order", is_on_gpu},
 };
 
 }  // namespace

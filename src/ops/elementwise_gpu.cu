@@ -3,6 +3,7 @@
 
 #include "ops/device_ops.h"
 #include "ops/gpu/chunks.h"
+#include "ops/gpu/norm_teams.h"
 #include "ops/gpu/reduce.h"
 
 namespace trireme::ops::gpu {
@@ -344,7 +345,7 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   if (count == 0) return;
   const Tensor parts = parts_of_row_sums(ctx, 1, rows, columns);
-  const dim3 grid = part_grid(columns, count), block = chunk_block(columns);
+  const dim3 grid = part_grid(columns, count), block = NormTeams::block_of_sums(columns);
   float* const sums_of_parts = device_data<float>(parts);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);

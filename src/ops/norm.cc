@@ -97,14 +97,17 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
-                         const Tensor& dx, const Tensor& wanted, const Tensor& dbias) {
+                         const Tensor& dx, const Tensor& wanted, const Tensor& dbias,
+                         const Tensor& dx_sums) {
   check_backward("layer_norm_backward", dy, x, mean, rstd);
   const Tensor dweight = weight_gradient(ctx, x, wanted);
   check_input_gradient("layer_norm_backward", x, weight, residual, dx);
   check_weight_gradients("layer_norm_backward", x, dweight, dbias);
-  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
+  const bool sums_dx = dx_sums.defined();
+  if (sums_dx) check_fp32("layer_norm_backward", "dx_sums", dx_sums, {x.shape()[1]});
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, sums_dx ? 3 : 2, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(layer_norm_backward), ctx, dy, x, weight, mean, rstd, residual, dx, dweight,
-           dbias);
+           dbias, dx_sums);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,

@@ -150,9 +150,11 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
-                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                         const Tensor& dx_sums) {
   cpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
   cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
+  if (dx_sums.defined()) cpu::add_column_sums(ctx, dx, dx_sums);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,

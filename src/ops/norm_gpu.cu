@@ -2,8 +2,11 @@
 // for more. A row of whole chunks, up to 1024 columns a warp, stays in registers, so that it is
 // read once. Backward: NormTeams.
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 
 #include "ops/device_ops.h"
+#include "ops/gpu/norm_teams.h"
 #include "ops/gpu/reduce.h"
 
 namespace trireme::ops::gpu {
@@ -179,43 +182,23 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1) norm_backward_kernel(
   });
 }
 
-// The blocks that take rows of whole aligned chunks, up to kMostColumns of them, and read each
-// once: a team of `lanes` threads takes a row, a block `teams` rows at a time. A thread has one
-// chunk of a row, so that two blocks fit on a multiprocessor, or two. Sums over rows add up each
-// team's rows, then the teams': also where other kernels make them, so that all have the same bits.
-struct NormTeams {
-  static constexpr std::int64_t kMostColumns = 8192;
-  static constexpr int kThreads = 384, kThreadsOfTwo = 512, kMostWarps = kThreadsOfTwo / 32;
-  bool fits, two;  // chunks of a thread
-  int lanes, teams;
-
-  explicit NormTeams(std::int64_t columns)
-      : fits(columns % kChunk == 0 && columns <= kMostColumns), two(columns > kThreads * kChunk) {
-    const int threads = two ? kThreadsOfTwo : kThreads;
-    const std::int64_t of_row = fits ? blocks_for(columns, two ? 2 * kChunk : kChunk) : 0;
-    lanes = static_cast<int>(std::max<std::int64_t>(blocks_for(of_row, 32) * 32, 32));
-    teams = std::min(threads / lanes, kRowsAtOnce);
-  }
-  dim3 block() const { return dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(teams)); }
-  // The block of a kernel that makes sums over rows with sum_part.
-  static dim3 block_of_sums(std::int64_t columns) {
-    const NormTeams of(columns);
-    if (!of.fits) return chunk_block(columns);
-    return dim3(chunk_lanes(columns), static_cast<unsigned>(of.teams));
-  }
-};
-
 struct alignas(8) RowSums {
   float g, gh;
 };
 
-// dx and, with kWeights, the parts that norm_weight_kernel makes, in the same order. A block takes
-// a part of the rows. While it computes with some, it already reads the next.
-template <class T, int kOwn, bool kCenter, bool kWeights>
+// What a block sums over its part of the rows.
+enum class RowParts { kNone, kWeights, kWeightsAndInput };
+
+// dx and, with kParts, the parts that norm_weight_kernel makes, in the same order; then those of
+// the column sums of dx. A block takes a part of the rows. While it computes with some, it already
+// reads the next.
+template <class T, int kOwn, bool kCenter, RowParts kParts>
 __global__ void __launch_bounds__(kOwn == 1 ? NormTeams::kThreads : NormTeams::kThreadsOfTwo,
                                   kOwn == 1 ? 2 : 1)
     norm_backward_rows_kernel(Backward<T> of, float* parts, std::int64_t per_part) {
-  constexpr int kSums = kCenter ? 2 : 1;
+  constexpr bool kWeights = kParts != RowParts::kNone;
+  constexpr bool kInput = kParts == RowParts::kWeightsAndInput;
+  constexpr int kOfWeights = kCenter ? 2 : 1, kSums = kOfWeights + (kInput ? 1 : 0);
   constexpr bool kRestAhead = kOwn * sizeof(T) < 8;  // else there are too few registers
   const std::int64_t rows = of.shape.rows, columns = of.shape.columns;
   const int rank = static_cast<int>(threadIdx.x), team = static_cast<int>(threadIdx.y);
@@ -307,6 +290,7 @@ __global__ void __launch_bounds__(kOwn == 1 ? NormTeams::kThreads : NormTeams::k
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         d[k][i] = r * (d[k][i] - mean_g - h[k][i] * mean_gh) + more[i];
+        if constexpr (kInput) sums[kOfWeights][k][i] += View<T>::rounded(d[k][i]);
       }
       store_vector(of.dx.data + at + column_of(k), d[k]);
     }
@@ -423,24 +407,38 @@ Backward<T> backward_of(const Tensor& dy, const Tensor& x, const NormFactor& fac
           View<T>(dx), shape,      factor.plus};
 }
 
-// Launches the kernel for rows that NormTeams take, and returns whether these are such rows. Makes
-// parts of sums over rows if there is memory for them.
+// Whether the pass by teams can make column sums of dx too: there are registers for them where a
+// thread has one chunk, of 16 bits an element.
 template <bool kCenter, class T>
-bool backward_by_teams(Context& ctx, const Backward<T>& of, float* parts, std::int64_t per_part) {
+constexpr bool kSumsInput = kCenter && (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>);
+
+// Launches the kernel for rows that NormTeams take, and returns which parts it makes: `wanted`, or
+// without those of dx where it cannot make these. None if they are no such rows.
+template <bool kCenter, class T>
+std::optional<RowParts> backward_by_teams(Context& ctx, const Backward<T>& of, RowParts wanted,
+                                          float* parts, std::int64_t per_part) {
   const NormTeams take(of.shape.columns);
-  if (std::is_same_v<T, Any> || !take.fits || !of.shape.vector) return false;
+  if (std::is_same_v<T, Any> || !take.fits || !of.shape.vector) return std::nullopt;
   if constexpr (!std::is_same_v<T, Any>) {
-    const auto with = [&](auto two, auto weights) {
-      launch(norm_backward_rows_kernel < T, two ? 2 : 1, kCenter, weights >,
-             extent(blocks_for(of.shape.rows, per_part)), take.block(), 0, ctx.stream, of, parts,
-             per_part);
+    const auto with = [&](auto kernel) {
+      launch(kernel, extent(blocks_for(of.shape.rows, per_part)), take.block(), 0, ctx.stream, of,
+             parts, per_part);
     };
-    const auto with_own = [&](auto two) {
-      parts == nullptr ? with(two, std::false_type()) : with(two, std::true_type());
-    };
-    take.two ? with_own(std::true_type()) : with_own(std::false_type());
+    if constexpr (kSumsInput<kCenter, T>) {
+      if (wanted == RowParts::kWeightsAndInput && !take.two) {
+        with(norm_backward_rows_kernel<T, 1, kCenter, RowParts::kWeightsAndInput>);
+        return wanted;
+      }
+    }
+    if (wanted == RowParts::kNone) {
+      take.two ? with(norm_backward_rows_kernel<T, 2, kCenter, RowParts::kNone>)
+               : with(norm_backward_rows_kernel<T, 1, kCenter, RowParts::kNone>);
+      return wanted;
+    }
+    take.two ? with(norm_backward_rows_kernel<T, 2, kCenter, RowParts::kWeights>)
+             : with(norm_backward_rows_kernel<T, 1, kCenter, RowParts::kWeights>);
   }
-  return true;
+  return RowParts::kWeights;
 }
 
 template <bool kCenter>
@@ -454,7 +452,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const NormFa
     using T = decltype(type);
     const auto of = backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape);
     const int rows = NormTeams(shape.columns).teams * kRounds;
-    if (backward_by_teams<kCenter>(ctx, of, nullptr, rows)) return;
+    if (backward_by_teams<kCenter>(ctx, of, RowParts::kNone, nullptr, rows)) return;
     launch(norm_backward_kernel<4, kCenter>, extent(shape.rows), Team<4>::kBlock, 0, ctx.stream,
            backward_of<Any>(dy, x, factor, mean, rstd, residual, dx, shape));
   });
@@ -478,27 +476,38 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
   add_parts(ctx.stream, sums, count, columns, dweight, dbias);
 }
 
+// dx_sums may be undefined.
 template <bool kCenter>
 void norm_backward_all(Context& ctx, const Tensor& dy, const Tensor& x, const NormFactor& factor,
                        const float* mean, const float* rstd, const Tensor& residual,
-                       const Tensor& dx, float* dweight, float* dbias) {
+                       const Tensor& dx, float* dweight, float* dbias, const Tensor& dx_sums) {
+  constexpr int kOfWeights = kCenter ? 2 : 1;
   const Tensor& weight = factor.weight;
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   const NormRows shape = {rows, columns, vectors_fit({&dy, &x, &weight, &residual, &dx}, columns)};
   if (count == 0) return;
+  const auto wanted = dx_sums.defined() ? RowParts::kWeightsAndInput : RowParts::kWeights;
   with_type({&dy, &x, &weight, &or_else(residual, x), &dx}, [&](auto type) {
     using T = decltype(type);
     const auto of = backward_of<T>(dy, x, factor, mean, rstd, residual, dx, shape);
+    std::optional<RowParts> made;
     {
-      const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
+      const Tensor parts =
+          parts_of_row_sums(ctx, kOfWeights + (dx_sums.defined() ? 1 : 0), rows, columns);
       float* sums = device_data<float>(parts);
-      if (backward_by_teams<kCenter>(ctx, of, sums, per_part)) {
-        return add_parts(ctx.stream, sums, count, columns, dweight, dbias);
+      made = backward_by_teams<kCenter>(ctx, of, wanted, sums, per_part);
+      if (made) add_parts(ctx.stream, sums, count, columns, dweight, dbias);
+      if (made == RowParts::kWeightsAndInput) {
+        return add_parts(ctx.stream, sums + kOfWeights * count * columns, count, columns,
+                         device_data<float>(dx_sums));
       }
     }
-    norm_weight<kCenter>(ctx, dy, x, mean, rstd, dweight, dbias);  // before dx takes dy's place
-    norm_backward<kCenter>(ctx, dy, x, factor, mean, rstd, residual, dx);
+    if (!made) {
+      norm_weight<kCenter>(ctx, dy, x, mean, rstd, dweight, dbias);  // before dx takes dy's place
+      norm_backward<kCenter>(ctx, dy, x, factor, mean, rstd, residual, dx);
+    }
+    if (dx_sums.defined()) gpu::add_column_sums(ctx, dx, dx_sums);
   });
 }
 
@@ -532,9 +541,11 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
-                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                         const Tensor& dx_sums) {
   norm_backward_all<true>(ctx, dy, x, weight, device_data<float>(mean), device_data<float>(rstd),
-                          residual, dx, device_data<float>(dweight), device_data<float>(dbias));
+                          residual, dx, device_data<float>(dweight), device_data<float>(dbias),
+                          dx_sums);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const NormFactor& factor, float epsilon,
@@ -564,7 +575,7 @@ void rms_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const No
                        const Tensor& rstd, const Tensor& residual, const Tensor& dx,
                        const Tensor& dweight) {
   norm_backward_all<false>(ctx, dy, x, factor, nullptr, device_data<float>(rstd), residual, dx,
-                           device_data<float>(dweight), nullptr);
+                           device_data<float>(dweight), nullptr, Tensor());
 }
 
 }  // namespace trireme::ops::gpu

@@ -25,11 +25,14 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
 // threads. Either may be undefined.
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias);
-// Does both, with the same bits. A GPU reads dy and x once, if all are of one type and a row has
-// 256 to 1024 columns, a multiple of eight.
+// Does both, with the same bits, and adds to dx_sums (C), fp32, what add_column_sums
+// (elementwise.h) of dx would; it may be undefined. A GPU reads dy and x once if all are of one
+// type and a row has up to 8192 columns, a multiple of eight. It then reads dx for dx_sums only
+// where a row has more than 3072 columns, or in fp32.
 void layer_norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const Tensor& residual,
-                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias);
+                         const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                         const Tensor& dx_sums = {});
 
 // What an RMS norm multiplies by: weight + plus, added in fp32. Gemma stores weights less 1.
 struct NormFactor {

@@ -54,8 +54,9 @@ TEST(Arithmetic, OnlyWhatTouchesAContextHasChanged) {
   EXPECT_EQ(ops::arithmetic_since(5, own, norms), "");
   EXPECT_NE(ops::arithmetic_since(6, on_gpu, fp32), "");
   EXPECT_EQ(ops::arithmetic_since(6, own, fp32), "");
-  EXPECT_NE(ops::arithmetic_since(7, on_gpu, norms), "");
-  EXPECT_EQ(ops::arithmetic_since(7, on_gpu, fp32), "");
+  EXPECT_NE(ops::arithmetic_since(7, on_gpu, norms), ops::arithmetic_since(8, on_gpu, norms));
+  EXPECT_EQ(ops::arithmetic_since(7, on_gpu, fp32), ops::arithmetic_since(8, on_gpu, fp32));
+  EXPECT_NE(ops::arithmetic_since(8, on_gpu, fp32), "");
   EXPECT_EQ(ops::arithmetic_since(7, own, norms), "");
 }
 

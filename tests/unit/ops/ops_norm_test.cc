@@ -231,6 +231,7 @@ TEST_P(Norm, BothGradientsHaveTheBitsOfEach) {
         for (const Tensor& residual : {Tensor(), rest}) {
           const auto sums = [&] { return testing::make_zeros(ctx, {columns}, DType::kF32); };
           const Tensor dw = sums(), db = sums(), dw_too = sums(), db_too = sums();
+          const Tensor of_dx = sums(), of_dx_too = sums();
           const Tensor own = output(shape);
           // It takes the place of the residual, where there is one.
           const Tensor too =
@@ -243,12 +244,15 @@ TEST_P(Norm, BothGradientsHaveTheBitsOfEach) {
           } else {
             ops::layer_norm_backward_input(ctx, d, in, w, m, r, residual, own);
             ops::layer_norm_backward_weight(ctx, d, in, m, r, dw, db);
-            ops::layer_norm_backward(ctx, d, in, w, m, r, residual_too, too, dw_too, db_too);
+            ops::add_column_sums(ctx, own, of_dx);
+            ops::layer_norm_backward(ctx, d, in, w, m, r, residual_too, too, dw_too, db_too,
+                                     of_dx_too);
           }
           const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
           EXPECT_EQ(testing::bits_of(too), testing::bits_of(own)) << what;
           EXPECT_EQ(testing::bits_of(dw_too), testing::bits_of(dw)) << what;
           EXPECT_EQ(testing::bits_of(db_too), testing::bits_of(db)) << what;
+          EXPECT_EQ(testing::bits_of(of_dx_too), testing::bits_of(of_dx)) << what;
         }
       }
       const Tensor own = output(shape), dw = testing::make_zeros(ctx, {columns}, DType::kF32);
