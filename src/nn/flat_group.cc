@@ -122,6 +122,19 @@ void FlatGroup::take_gradients(ops::Context& ctx, const Tensor& gradients) {
   gradient_shard_ = gradients;
 }
 
+void FlatGroup::begin_gradients(ops::Context& ctx) {
+  const bool overwrites =
+      ctx.device.kind != DeviceKind::kCpu && !shared() &&
+      std::ranges::all_of(parameters_, [](const Parameter* p) { return p->spec().overwrites; });
+  for (const Parameter* parameter : parameters_) parameter->unwritten_ = overwrites;
+  std::int64_t end = 0;  // of what products write
+  if (overwrites) {
+    const Parameter& last = *parameters_.back();
+    end = last.offset_in_group() + last.gradient().elements();
+  }
+  if (end < extent()) ops::fill(ctx, gradients().flat_range(end, extent()), 0.0f);
+}
+
 void FlatGroup::set_gradients(WholeGradients whole) {
   gradients_ = std::move(whole);
   for (Parameter* parameter : parameters_) {

@@ -123,7 +123,7 @@ Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch)
     ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), factor(), epsilon_, sum, y, rows.rstd);
   }
   const Value added = record_sum(tape, x, branch, sum);
-  return {added, record(tape, added, y, rows)};
+  return {added, record(tape, added, y, rows, branch.sums())};
 }
 
 Norm::Statistics Norm::allocate_statistics(ops::Context& ctx, std::int64_t rows) const {
@@ -140,7 +140,8 @@ void Norm::normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
   }
 }
 
-Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics& rows) const {
+Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics& rows,
+                   const std::shared_ptr<ColumnSums>& sums) const {
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
   const Value normed = tape.record(
@@ -155,7 +156,7 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
                                         weight_->gradient());
         }
       },
-      [x, rows, this](Tape& t, const Tensor& dy) { backward(t, x, rows, dy); });
+      [x, rows, sums, this](Tape& t, const Tensor& dy) { backward(t, x, rows, dy, sums.get()); });
   return tape.can_remake(normed, [x = x.tensor(), dtype = y.dtype(), rows, this](ops::Context& c) {
     const Tensor again = c.allocate(x.shape(), dtype);
     normalize(c, x, again, rows);  // and the same statistics
@@ -183,11 +184,18 @@ void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
   tape.add_gradient(x.slot(), dx);
 }
 
-void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Tensor& dy) const {
+void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Tensor& dy,
+                    ColumnSums* sums) const {
   const auto& [rest, dx] = begin_backward(tape, x, dy);
   if (kind_ == NormKind::kLayer) {
+    Tensor dx_sums;
+    if (sums != nullptr) {
+      dx_sums = tape.context().allocate({dx.shape()[1]}, DType::kF32);
+      ops::fill(tape.context(), dx_sums, 0.0f);
+      *sums = {dx, dx_sums};
+    }
     ops::layer_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
-                             rows.rstd, rest, dx, weight_->gradient(), bias_gradient());
+                             rows.rstd, rest, dx, weight_->gradient(), bias_gradient(), dx_sums);
   } else {
     ops::rms_norm_backward(tape.context(), dy, x.tensor(), factor(), rows.rstd, rest, dx,
                            weight_->gradient());
@@ -212,6 +220,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
          .initial = initial.weight,
          .holders = part.holders,
          .inner_matrix = part.inner,
+         .overwrites = true,
          .heads = part.heads}));
   }
   context.parameters.keep_together(weights_);
@@ -264,8 +273,8 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
       parameters(),
       [x = x.kept(), this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()),
-                                    side_by_side_gradient(weights_),
-                                    side_by_side_gradient(biases_));
+                                    side_by_side_gradient(weights_), side_by_side_gradient(biases_),
+                                    take_beta(weights_));
       });
 }
 
@@ -299,7 +308,7 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
       parameters(),
       [x = x.kept(), add_bias_sums, this](Tape& t, const Tensor& dpre) {
         ops::linear_backward_weight(t.context(), dpre, x.tensor(t.context()),
-                                    side_by_side_gradient(weights_), Tensor());
+                                    side_by_side_gradient(weights_), Tensor(), take_beta(weights_));
         add_bias_sums(t);
       });
   const Value active = tape.input(y, false);
@@ -314,7 +323,8 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
            .placement = Placement::split({out, in}, 1, parallel_.size(), parallel_.rank()),
            .initial = Initializer::normal(deviation),
            .holders = {},
-           .inner_matrix = true})),
+           .inner_matrix = true,
+           .overwrites = true})),
       block_scaled_(context.block_scaled) {
   if (block_scaled_) check_whole_blocks({weight_});
   if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
@@ -373,13 +383,15 @@ Value RowParallelLinear::forward_scaled(Tape& tape, const Value& x, const Value&
                       .bias = within ? within->weight() : Tensor(),
                       .parameters = {weight_},
                       .input_gradient = std::move(input_gradient)};
+  const auto sums = within ? place_of_sums(tape) : nullptr;
   if (within) {
     linear.parameters.push_back(within);
-    linear.bias_gradient = [within](Tape& t, const Tensor& dy) {
-      ops::linear_backward_weight(t.context(), dy, Tensor(), Tensor(), within->gradient());
+    linear.bias_gradient = [sums, this](Tape& t, const Tensor& dy) {
+      add_bias_gradient(t, dy, sums.get());
     };
   }
-  return finished(tape, record_scaled_linear(tape, x, source, std::move(linear)), addend);
+  const Value product = record_scaled_linear(tape, x, source, std::move(linear));
+  return finished(tape, product.with_sums(sums), addend);
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source,
@@ -404,13 +416,15 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source
   }
   std::vector<const Parameter*> parameters{weight_};
   if (within) parameters.push_back(within);
-  const Value product = tape.record(
-      partial, inputs, std::move(input_gradient), parameters,
-      [x = x.kept(), within, this](Tape& t, const Tensor& dy) {
-        ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()), weight_->gradient(),
-                                    within ? within->gradient() : Tensor());
-      });
-  return finished(tape, product, adds ? nullptr : addend);
+  const auto sums = within ? place_of_sums(tape) : nullptr;
+  const Value product = tape.record(partial, inputs, std::move(input_gradient), parameters,
+                                    [x = x.kept(), within, sums, this](Tape& t, const Tensor& dy) {
+                                      ops::linear_backward_weight(
+                                          t.context(), dy, x.tensor(t.context()),
+                                          weight_->gradient(), Tensor(), weight_->take_beta());
+                                      if (within) add_bias_gradient(t, dy, sums.get());
+                                    });
+  return finished(tape, product.with_sums(sums), adds ? nullptr : addend);
 }
 
 Value RowParallelLinear::finished(Tape& tape, const Value& product, const Value* addend) const {
@@ -422,12 +436,28 @@ Value RowParallelLinear::finished(Tape& tape, const Value& product, const Value*
 Value RowParallelLinear::with_bias(Tape& tape, const Value& sum) const {
   // In place: nothing else needs the sum without its bias.
   ops::add_bias(tape.context(), sum.tensor(), bias_->weight());
-  return tape.record(
+  const auto sums = place_of_sums(tape);
+  const Value y = tape.record(
       sum.tensor(), {sum},
       [sum = sum.slot()](Tape& t, const Tensor& dy) { t.add_gradient(sum, dy); }, {bias_},
-      [this](Tape& t, const Tensor& dy) {
-        ops::add_column_sums(t.context(), dy, bias_->gradient());
-      });
+      [sums, this](Tape& t, const Tensor& dy) { add_bias_gradient(t, dy, sums.get()); });
+  return y.with_sums(sums);
+}
+
+std::shared_ptr<ColumnSums> RowParallelLinear::place_of_sums(const Tape& tape) const {
+  const bool wanted = tape.recording() && bias_->trains();
+  if (!wanted || tape.context().device.kind == DeviceKind::kCpu) return nullptr;
+  return std::make_shared<ColumnSums>();
+}
+
+void RowParallelLinear::add_bias_gradient(Tape& tape, const Tensor& dy,
+                                          const ColumnSums* made) const {
+  const Tensor gradient = bias_->gradient();
+  if (gradient.defined() && made != nullptr && made->of.raw() == dy.raw()) {
+    ops::add(tape.context(), gradient, made->sums, gradient);
+  } else if (gradient.defined()) {
+    ops::add_column_sums(tape.context(), dy, gradient);
+  }
 }
 
 Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,

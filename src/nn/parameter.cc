@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/elementwise.h"
 
 namespace trireme::nn {
 namespace {
@@ -83,6 +84,10 @@ void ParameterSet::form_groups(const std::string& block, const StateLayout& layo
   }
 }
 
+void Parameter::write_gradient(ops::Context& ctx) const {
+  if (take_beta() == 0.0f) ops::fill(ctx, gradient_, 0.0f);
+}
+
 Tensor side_by_side_weight(const std::vector<Parameter*>& parameters) {
   return parameters.empty() ? Tensor()
                             : side_by_side(parameters, parameters.front()->group().weights());
@@ -91,6 +96,15 @@ Tensor side_by_side_weight(const std::vector<Parameter*>& parameters) {
 Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters) {
   if (parameters.empty() || !parameters.front()->trains()) return {};
   return side_by_side(parameters, parameters.front()->group().gradients());
+}
+
+float take_beta(const std::vector<Parameter*>& parameters) {
+  const float beta = parameters.front()->take_beta();
+  for (std::size_t i = 1; i < parameters.size(); ++i) {
+    TRIREME_CHECK(parameters[i]->take_beta() == beta,
+                  parameters[i]->name() + " has other contributions than what is packed with it");
+  }
+  return beta;
 }
 
 }  // namespace trireme::nn

@@ -48,7 +48,7 @@ struct WeightPart {
       const BlockScaled input =
           turned.defined() ? turned
                            : scaled(ctx, x.tensor(ctx), ScaledBlocks::kRows, Which::kTurned).turned;
-      ops::scaled_matmul(ctx, dy_turned, input, Tensor(), 1.0f, gradient);
+      ops::scaled_matmul(ctx, dy_turned, input, Tensor(), take_beta(weights), gradient);
     }
     if (bias_gradient) bias_gradient(tape, dy);
   }

@@ -22,6 +22,12 @@ Kept Value::kept() const {
   return kept;
 }
 
+Value Value::with_sums(std::shared_ptr<ColumnSums> place) const {
+  Value same = *this;
+  same.sums_ = std::move(place);
+  return same;
+}
+
 namespace {
 
 void leave_trained(std::vector<const Parameter*>& parameters) {

@@ -198,10 +198,10 @@ void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& we
 }
 
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
-                            const Tensor& dbias) {
+                            const Tensor& dbias, float beta) {
   if (dweight.defined()) {
     check_dtype("linear_backward_weight", "dweight", dweight, {DType::kF32});
-    matmul(ctx, dy, Transpose::kYes, x, Transpose::kNo, 1.0f, dweight);
+    matmul(ctx, dy, Transpose::kYes, x, Transpose::kNo, beta, dweight);
   }
   if (dbias.defined()) add_column_sums(ctx, dy, dbias);
 }

@@ -220,7 +220,7 @@ void GradientReducer::begin_run(Group& group) {
   if (group.missing > 0 || group.runs == runs_of_step_) return;
   settle(group);
   take_memory(*group.flat);
-  ops::fill(ctx_, group.flat->gradients(), 0.0f);
+  group.flat->begin_gradients(ctx_);
   group.missing = group.flat->uses() * run_length_;
   ++group.runs;
 }
@@ -242,6 +242,7 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
   Group& group = *by_flat_.at(&parameter.group());
   TRIREME_CHECK(group.missing > 0,
                 fmt::format("a contribution to {} that nothing waits for", group.flat->name()));
+  parameter.write_gradient(ctx_);
   if (--group.missing == 0) {
     const bool adds_first = group.sum && !adds_after_reduction(group);
     if (!adds_first || group.sum->add(ctx_, group.flat->gradients())) {

@@ -100,6 +100,10 @@ class FlatGroup {
   // (Parameter::first_use) needs this call alone, without materialize.
   void take_gradients(ops::Context& ctx, const Tensor& gradients);
   bool keeps_whole_gradients() const { return !gradient_shard_.defined(); }
+  // The whole gradients become zeros, to which operations add. On a GPU those of products alone
+  // (ParameterSpec::overwrites) may stay as they are, since Parameter::take_beta has the first
+  // product of each overwrite them: a pass less to write them and one less to read them.
+  void begin_gradients(ops::Context& ctx);
 
   // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
   // The bits depend on neither the threads nor the shards. Returns the number of random numbers

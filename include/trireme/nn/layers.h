@@ -82,7 +82,8 @@ class Norm {
   Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias,
        float epsilon = 1e-5f, bool plus_one = false);
   Value forward(Tape& tape, const Value& x) const;
-  // Returns x + branch and the norm of that sum.
+  // Returns x + branch and the norm of that sum. The backward of a layer norm makes the column sums
+  // of branch's gradient where that has a place for them.
   struct Added {
     Value sum, normed;
   };
@@ -96,13 +97,15 @@ class Norm {
   Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) const;
   void normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
                  const Statistics& statistics) const;
-  Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
+  Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics,
+               const std::shared_ptr<ColumnSums>& sums = {}) const;
   // Where the gradient of x is to be written, and what of it is there already.
   struct InputGradient {
     Tensor rest, dx;
   };
   static InputGradient begin_backward(Tape& tape, const Value& x, const Tensor& dy);
-  void backward(Tape& tape, const Value& x, const Statistics& statistics, const Tensor& dy) const;
+  void backward(Tape& tape, const Value& x, const Statistics& statistics, const Tensor& dy,
+                ColumnSums* sums) const;
   void backward_input(Tape& tape, const Value& x, const Statistics& statistics,
                       const Tensor& dy) const;
   ops::NormFactor factor() const { return {weight_->weight(), plus_}; }
@@ -192,6 +195,9 @@ class RowParallelLinear {
   // What follows the product.
   Value finished(Tape& tape, const Value& product, const Value* addend) const;
   Value with_bias(Tape& tape, const Value& sum) const;
+  // A place for the sums that are the bias's gradient, if a GPU may make them where it makes y's.
+  std::shared_ptr<ColumnSums> place_of_sums(const Tape& tape) const;
+  void add_bias_gradient(Tape& tape, const Tensor& dy, const ColumnSums* made) const;
 
   TensorParallel parallel_;
   Parameter* weight_;

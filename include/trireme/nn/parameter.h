@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/name_patterns.h"
@@ -39,6 +40,8 @@ struct ParameterSpec {
   // A matrix of a product inside of the model (of a convolution: (out, all else)), and not a table,
   // the last product before the loss, a depthwise kernel or a vector.
   bool inner_matrix = false;
+  // Products alone make its gradient, and ask take_beta: the first may overwrite what is there.
+  bool overwrites = false;
   int heads = 1;        // its rows are those of so many attention heads, one head after the other
   bool shared = false;  // other blocks use it too; it gets a flat group of its own
   bool trains = true;   // false: frozen (ParameterSet::freeze)
@@ -61,6 +64,11 @@ class Parameter {
   // fp32, local extents. Contributions are added to it. Undefined if the stage does not train, or
   // the parameter is frozen.
   const Tensor& gradient() const { return gradient_; }
+  // What the next product makes of the gradient that is there, the beta of ops::matmul. It is 1,
+  // but 0 for the first one after FlatGroup::begin_gradients has left the memory as it was.
+  float take_beta() const { return std::exchange(unwritten_, false) ? 0.0f : 1.0f; }
+  // Writes zeros if that has been left, and no product has come.
+  void write_gradient(ops::Context& ctx) const;
   FlatGroup& group() const { return *group_; }
   // Where it is on the grid. That is known once its group is formed.
   const Residence& residence() const { return residence_; }
@@ -81,6 +89,7 @@ class Parameter {
   std::int64_t offset_ = 0;
   int uses_ = 1;
   Tensor weight_, gradient_;
+  mutable bool unwritten_ = false;  // the memory of the gradient is
 };
 
 // The parameters of a block, in the order in which they were declared. Parameters declared one
@@ -118,5 +127,7 @@ class ParameterSet {
 // not directly follow the one before it.
 Tensor side_by_side_weight(const std::vector<Parameter*>& parameters);
 Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters);
+// take_beta of all of them, to which the same products contribute.
+float take_beta(const std::vector<Parameter*>& parameters);
 
 }  // namespace trireme::nn

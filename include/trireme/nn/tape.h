@@ -63,6 +63,13 @@ class Kept {
   std::shared_ptr<Source> source_;  // takes tensor_'s place if it is there
 };
 
+// The column sums of a value's gradient, for the bias that the operation behind the value added.
+// Who makes the whole gradient in one pass may make them in the same pass.
+struct ColumnSums {
+  Tensor of;    // (rows, C)
+  Tensor sums;  // (C), fp32
+};
+
 // A tensor on the tape. Copies of a Value refer to the same value.
 class Value {
  public:
@@ -77,12 +84,19 @@ class Value {
   // Whether kept() keeps how the tensor is made again instead.
   bool is_remade() const { return source_ != nullptr; }
 
+  // The same value, with a place for the column sums of its gradient. Whoever reads the place
+  // compares `of` with the gradient: it may be empty, and another operation may have used the
+  // value.
+  Value with_sums(std::shared_ptr<ColumnSums> place) const;
+  const std::shared_ptr<ColumnSums>& sums() const { return sums_; }
+
  private:
   friend class Tape;
   Value(Tensor tensor, int id) : tensor_(std::move(tensor)), slot_(id) {}
   Tensor tensor_;
   GradientSlot slot_;
   std::shared_ptr<Kept::Source> source_;  // if the tape may drop the tensor
+  std::shared_ptr<ColumnSums> sums_;
 };
 using Values = std::vector<Value>;
 

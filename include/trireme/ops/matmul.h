@@ -33,9 +33,9 @@ void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight,
 // dbias may be undefined. Fused as linear_gelu is. The column sums are in fp32, fused or not.
 void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight,
                                 const Tensor& pre, const Tensor& dpre, const Tensor& dbias);
-// dweight (out, in) += dy^T * x and dbias (out) += the column sums of dy, both fp32. Either may be
-// undefined.
+// dweight (out, in) = dy^T * x + beta * dweight, and dbias (out) += the column sums of dy, both
+// fp32. Either may be undefined.
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,
-                            const Tensor& dbias);
+                            const Tensor& dbias, float beta = 1.0f);
 
 }  // namespace trireme::ops
