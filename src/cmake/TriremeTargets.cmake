@@ -177,7 +177,7 @@ endfunction()
 # A sanitizer's build does without these tests, or without those cases of theirs. These are scripts, comparisons with
 # other programs, other people's readers of our files, and another library's products, which run no code of ours that
 # the other tests leave out; and repetitions that are long there: operations by other instruction sets and in other
-# orders, and a few cases that run the code of others at another scale.
+# orders, types that share their templates with others, and a few cases that run the code of others at another scale.
 function(trireme_not_sanitized)
   cmake_parse_arguments(ARG "" "CASE" "" ${ARGN})
   if(TRIREME_SANITIZE AND ARG_CASE)

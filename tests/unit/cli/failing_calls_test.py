@@ -263,7 +263,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("program", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--seconds", type=float, default=25.0)
     parser.add_argument("--only", default="")
     parser.add_argument("--case", type=int)
     given = parser.parse_args()
