@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import ProgramTest  # noqa: E402
 
-FULL = os.environ.get("TRIREME_TESTS") == "full"  # models x recomputation; else each is met once
+FULL = os.environ.get("TRIREME_TESTS") == "full"  # models x recomputation, grids x graphs; else each is met once
 STEPS = 6
 COMMON = ("--model.layers 2 --model.width 24 --model.heads 2 --model.context 12 --batch.global 4 "
           "--batch.micro 2 --model.dropout 0.1 --optim.clip 0.5 --checkpoint.every 3 --log.every 100 "
@@ -216,7 +216,9 @@ class OnADevice(ProgramTest):
 
     def test_ranks_share_a_gpu(self):
         whole = self.train("one", "cpu", *GPT, "--grid.sequence_parallel", "false")
-        grids = {(2, 1, 2): GPT, (1, 2, 2): (*GPT, "--grid.sequence_parallel", "true"), (2, 2, 1): GPT}
+        grids = {(1, 2, 2): (*GPT, "--grid.sequence_parallel", "true"), (2, 2, 1): GPT}
+        if FULL:
+            grids[2, 1, 2] = GPT
         for (data, pipeline, tensor), model in grids.items():
             with self.subTest(f"{data}x{pipeline}x{tensor}"):
                 run = f"grid-{data}{pipeline}{tensor}"
@@ -290,6 +292,8 @@ class OnADevice(ProgramTest):
                 self.assertRegex(json.loads(events[0])["detail"], r"connections [\d.]+ s")
                 self.expect_close(plain, whole, 1e-4)
                 self.expect_close_weights(run, "one", 1e-4)
+                if data == 1 and not FULL:
+                    continue
                 graphs = self.train(run + "-graphs", "cuda", *GPT, *grid, "--cuda.graphs", "true",
                                     before=ranks, environment={**gpus, "TRIREME_EMULATOR_SEED": "6"})
                 self.assertEqual(self.output.count("cuda.graphs: the step is captured"), 1)
