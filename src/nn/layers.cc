@@ -32,6 +32,13 @@ Value record_sum(Tape& tape, const Value& a, const Value& b, const Tensor& y) {
   });
 }
 
+// (columns), fp32, for sums that are added to it.
+Tensor zero_sums(ops::Context& ctx, std::int64_t columns) {
+  const Tensor sums = ctx.allocate({columns}, DType::kF32);
+  ops::fill(ctx, sums, 0.0f);
+  return sums;
+}
+
 // Declares that gelu(pre) makes y again.
 Value remade_gelu(Tape& tape, const Tensor& pre, const Value& y) {
   return tape.can_remake(y, [pre](ops::Context& c) {
@@ -190,8 +197,7 @@ void Norm::backward(Tape& tape, const Value& x, const Statistics& rows, const Te
   if (kind_ == NormKind::kLayer) {
     Tensor dx_sums;
     if (sums != nullptr) {
-      dx_sums = tape.context().allocate({dx.shape()[1]}, DType::kF32);
-      ops::fill(tape.context(), dx_sums, 0.0f);
+      dx_sums = zero_sums(tape.context(), dx.shape()[1]);
       *sums = {dx, dx_sums};
     }
     ops::layer_norm_backward(tape.context(), dy, x.tensor(), weight_->weight(), rows.mean,
@@ -343,24 +349,23 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value* addend
 
 Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x,
                                  const Value* addend) const {
-  const auto zero_sums = [bias_sums = x.bias_sums](Tape& t, std::int64_t columns) {
+  const auto begin_sums = [bias_sums = x.bias_sums](Tape& t, std::int64_t columns) {
     if (!bias_sums) return Tensor();
-    *bias_sums = t.context().allocate({columns}, DType::kF32);
-    ops::fill(t.context(), *bias_sums, 0.0f);
+    *bias_sums = zero_sums(t.context(), columns);
     return *bias_sums;
   };
   if (block_scaled_ && tape.training()) {
-    const auto to_pre = [pre = x.pre, zero_sums](Tape& t, const Tensor& dx) {
+    const auto to_pre = [pre = x.pre, begin_sums](Tape& t, const Tensor& dx) {
       ops::gelu_backward(t.context(), pre.tensor(), dx, dx);
-      const Tensor sums = zero_sums(t, pre.shape()[1]);
+      const Tensor sums = begin_sums(t, pre.shape()[1]);
       if (sums.defined()) ops::add_column_sums(t.context(), dx, sums);
       t.add_gradient(pre.slot(), dx);
     };
     return forward_scaled(tape, x.y, x.pre, to_pre, addend);
   }
-  const auto to_pre = [pre = x.pre, zero_sums, this](Tape& t, const Tensor& dy) {
+  const auto to_pre = [pre = x.pre, begin_sums, this](Tape& t, const Tensor& dy) {
     const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
-    const Tensor sums = zero_sums(t, pre.shape()[1]);
+    const Tensor sums = begin_sums(t, pre.shape()[1]);
     ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre, sums);
     t.add_gradient(pre.slot(), dpre);
   };

@@ -1,7 +1,6 @@
 // Forward, a team of warps takes a row: one warp for up to 1024 columns, a block of four or eight
 // for more. A row of whole chunks, up to 1024 columns a warp, stays in registers, so that it is
 // read once. Backward: NormTeams.
-#include <algorithm>
 #include <optional>
 #include <type_traits>
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
 #include "comm/mpi/backoff.h"
